@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from rag_rewards.backends.addresses import Address, parse_address
 from rag_rewards.backends.circuit_breaker import CircuitBreaker
+from rag_rewards.backends.endpoints import Endpoint, Limits
 from rag_rewards.backends.http_responses import (
     UNDECODABLE,
     ResponseTooLarge,
@@ -30,7 +30,7 @@ from rag_rewards.backends.http_responses import (
     request_within,
     retry_after_seconds,
 )
-from rag_rewards.errors import BackendError, UsageError, needs_extra
+from rag_rewards.errors import BackendError, needs_extra
 from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
@@ -55,69 +55,6 @@ class HttpError(BackendError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Timeouts, retries and concurrency of the requests to servers.
-
-    timeout       seconds for one HTTP request
-    deadline      seconds for one call with all its requests; None for no limit
-    retries       number of further attempts after a connection error, or a status such as 429 or
-                  5xx
-    backoff       seconds before the second attempt on the same server; doubles up to 30 s
-    concurrency   number of groups, and of HTTP requests, in progress on each server
-    batch         number of prompts in one HTTP request
-
-    Raises UsageError for values out of range.
-    """
-
-    timeout: float = 600.0
-    deadline: float | None = None
-    retries: int = 8
-    backoff: float = 0.5
-    concurrency: int = 16
-    batch: int = 16
-
-    def __post_init__(self) -> None:
-        for name in ("timeout", "backoff", "concurrency", "batch"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} must be greater than 0, found {getattr(self, name)}")
-        if self.retries < 0:
-            raise UsageError(f"retries must be at least 0, found {self.retries}")
-        if self.deadline is not None and self.deadline <= 0:
-            raise UsageError(f"deadline must be greater than 0, found {self.deadline}")
-
-
-@dataclass
-class Endpoint:
-    """A server: its address, its load in tokens, and the time of the next allowed request.
-
-    The time is a value of `time.monotonic`.
-    """
-
-    address: Address
-    load: int = 0
-    available_at: float = 0.0
-
-    @property
-    def url(self) -> str:
-        """The URL, without credentials."""
-        return self.address.url
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers for this server only."""
-        authorization = self.address.authorization
-        return {} if authorization is None else {"authorization": authorization}
-
-
-def endpoints(urls: str | Sequence[str]) -> tuple[Endpoint, ...]:
-    """Return the servers of these URLs, without duplicates. UsageError for an invalid URL."""
-    addresses = [urls] if isinstance(urls, str) else list(urls)
-    if not addresses:
-        raise UsageError("url contains no address of a server: pass at least one")
-    return tuple(Endpoint(address) for address in dict.fromkeys(map(parse_address, addresses)))
 
 
 @dataclass

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from rag_rewards.backends.circuit_breaker import CircuitBreaker
-from rag_rewards.backends.http import Limits, Place, Servers, endpoints
+from rag_rewards.backends.endpoints import Limits, endpoints
+from rag_rewards.backends.http import Place, Servers
 from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.sequences import (
     SequenceResult,

@@ -20,13 +20,8 @@ from engine_servers import MODEL, Fault, SglangDouble, VllmDouble
 from ngram import greedy, scored, text_of
 
 from rag_rewards.backends import sglang
-from rag_rewards.backends.http import (
-    HttpError,
-    Limits,
-    Servers,
-    endpoints,
-    run_concurrently,
-)
+from rag_rewards.backends.endpoints import Limits, endpoints
+from rag_rewards.backends.http import HttpError, Servers, run_concurrently
 from rag_rewards.backends.http_responses import retry_after_seconds
 from rag_rewards.backends.sequences import distinct_sequences
 from rag_rewards.backends.sglang import SglangServer

@@ -11,7 +11,7 @@ from text_server_doubles import TeiDouble, VllmTextDouble
 from tiny_text_models import PAIRS, TEXTS, save_classifier, save_encoder, text
 
 from rag_rewards import BackendError, UsageError
-from rag_rewards.backends.http import Limits
+from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.nli import load_entailment
 from rag_rewards.backends.similarity import SentenceSimilarity
 from rag_rewards.backends.text_servers import EntailmentServer, SimilarityServer

@@ -13,7 +13,7 @@ from ngram import VOCABULARY, scored
 from test_vllm_engine import LLM, SamplingParams, Words
 
 from rag_rewards import recipe
-from rag_rewards.backends.http import Limits
+from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.vllm import VllmEngine, VllmServer
 from rag_rewards.errors import BackendError

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards.backends import http
-from rag_rewards.backends.http import Limits
+from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.openai import OpenAIJudge, chat
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.text_servers import EntailmentServer, SimilarityServer

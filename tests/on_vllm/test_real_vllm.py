@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rag_rewards.backends.http import Limits
+from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.vllm import VllmServer
 from rag_rewards.evidence.protocols import GenerateRequest, ScoreRequest
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from conftest import connect
 
-from rag_rewards.backends.http import Limits
+from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.backends.text_servers import EntailmentServer
 from rag_rewards.evidence.protocols import Models

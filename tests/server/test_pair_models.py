@@ -13,7 +13,7 @@ import pytest
 from conftest import ARENA, Running, connect, run
 
 from rag_rewards import BackendError
-from rag_rewards.backends.http import Limits
+from rag_rewards.backends.endpoints import Limits
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.server.app import RewardServer

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rag_rewards.backends.circuit_breaker import BackendUnavailable
-from rag_rewards.backends.http import HttpError, Limits, Place, Servers, endpoints
+from rag_rewards.backends.endpoints import Limits, endpoints
+from rag_rewards.backends.http import HttpError, Place, Servers
 from rag_rewards.backends.text_servers.description import PATHS, Description
 from rag_rewards.errors import BackendError, UsageError
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from rag_rewards.backends.circuit_breaker import CircuitBreaker
-from rag_rewards.backends.http import Limits, Place
+from rag_rewards.backends.endpoints import Limits
+from rag_rewards.backends.http import Place
 from rag_rewards.backends.text_servers.connection import Connection
 from rag_rewards.backends.text_servers.shared import SharedEntailment
 from rag_rewards.backends.text_servers.tei import TeiClassifier

@@ -8,7 +8,8 @@ from operator import mul
 from typing import Protocol
 
 from rag_rewards.backends.circuit_breaker import CircuitBreaker
-from rag_rewards.backends.http import Limits, Place
+from rag_rewards.backends.endpoints import Limits
+from rag_rewards.backends.http import Place
 from rag_rewards.backends.text_servers.connection import Connection
 from rag_rewards.backends.text_servers.long_texts import halves, plain_text, send_divided
 from rag_rewards.backends.text_servers.shared import SharedSimilarity
