@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from rag_rewards.errors import (
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_key
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.rows import decode_or_error, row_error, score_entries
+from rag_rewards.rows import score_entries
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.server import openrlhf
 from rag_rewards.server.backend_monitor import BackendMonitor, unavailable
@@ -35,10 +35,10 @@ from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.pair_models import (
     EntailmentRequest,
     MissingModel,
-    Pair,
     PairModels,
     SimilarityRequest,
 )
+from rag_rewards.server.request_bodies import BodyReader
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.responder import BUSY_SECONDS, Responder, json_response
 from rag_rewards.server.telemetry import Circuit, Telemetry, log, short_message
@@ -47,13 +47,6 @@ from rag_rewards.version import __version__
 
 with needs_extra("server"):
     from fastapi import Response
-
-
-class RowsRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of POST /score. `recipe` is optional and must be the served recipe."""
-
-    rollouts: list[Rollout]
-    recipe: str | None = None
 
 
 _ROW_ERRORS = (DataError, RowError, ScoringError)
@@ -116,7 +109,7 @@ class RewardServer:
         self.ready: Loaded | None = None
         self.fault = ""
         self._load = load
-        self._rows = msgspec.json.Decoder(RowsRequest)
+        self._bodies = BodyReader(options)
         self._samples = msgspec.json.Decoder(openrlhf.SampleRequest)
         self._entailments = msgspec.json.Decoder(EntailmentRequest)
         self._similarities = msgspec.json.Decoder(SimilarityRequest)
@@ -178,12 +171,12 @@ class RewardServer:
     async def score_rows(self, body: bytes) -> bytes:
         """Handle POST /score. An unscored row has an error in place of a score."""
         loaded = self._loaded_recipe()
-        request = await self._decode_rows(loaded.batcher, body)
+        request = await self._bodies.decode_rows(loaded.batcher, body)
         name = loaded.scorer.reward.name
         if request.recipe not in (None, name):
             message = f"this server serves {name!r}, not {request.recipe!r}: leave out `recipe`"
             raise RequestError(404, "UnknownRecipeError", message, "recipe")
-        self._check_rows(len(request.rollouts), "rollouts")
+        self._bodies.check_rows(len(request.rollouts), "rollouts")
         backends = self._loaded().backends  # checks the limits again, after the wait for a thread
         self._require_models(request.rollouts)
         groups = group_by_key(request.rollouts)
@@ -195,12 +188,12 @@ class RewardServer:
     async def score_samples(self, body: bytes) -> bytes:
         """Handle POST /openrlhf: return rewards in the format of OpenRLHF."""
         loaded = self._loaded_recipe()
-        request = self._decode(self._samples, body)
+        request = self._bodies.decode(self._samples, body)
         if reason := openrlhf.unsupported_reason(loaded.scorer.reward):
             raise RequestError(409, "GroupError", reason)
-        self._check_rows(len(request.query), "query")
+        self._bodies.check_rows(len(request.query), "query")
         for name, texts in (("query", request.query), ("labels", request.labels)):
-            self._check_sizes((len(text or "") for text in texts), len(body), name)
+            self._bodies.check_sizes((len(text or "") for text in texts), len(body), name)
         try:
             results = await self._score_samples(loaded.batcher, request, len(body))
             if self.options.error_value is None:
@@ -233,16 +226,16 @@ class RewardServer:
 
     async def entail(self, body: bytes) -> bytes:
         """Handle POST /entailment."""
-        request = self._decode(self._entailments, body)
+        request = self._bodies.decode(self._entailments, body)
         pairs = self._loaded().pairs
-        self._check_pairs(request.pairs, len(body))
+        self._bodies.check_pairs(request.pairs, len(body))
         return await _pair_results(pairs.entailment(request))
 
     async def compare(self, body: bytes) -> bytes:
         """Handle POST /similarity."""
-        request = self._decode(self._similarities, body)
+        request = self._bodies.decode(self._similarities, body)
         pairs = self._loaded().pairs
-        self._check_pairs(request.pairs, len(body))
+        self._bodies.check_pairs(request.pairs, len(body))
         return await _pair_results(pairs.similarity(request))
 
     async def describe_models(self) -> Response:
@@ -329,66 +322,6 @@ class RewardServer:
             return {}
         recipe = self.ready.recipe
         return self.ready.models.fingerprints if recipe is None else recipe.scorer.fingerprints
-
-    def _decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-        try:
-            return decoder.decode(body)
-        except RowError as error:  # turns that contradict each other
-            path = f"{_place_of_fault(body)}{error.path}"
-            raise RequestError(422, "RowError", error.message, path) from None
-        except msgspec.ValidationError as error:
-            fault = row_error(error)
-            raise RequestError(422, "RowError", fault.message, fault.path) from None
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise RequestError(400, "RowError", f"the body is not JSON: {error}") from None
-
-    async def _decode_rows(self, batcher: Batcher, body: bytes) -> RowsRequest:
-        """Decode the body of POST /score; in a thread if it is large, because rows are parsed."""
-        if len(body) <= min(INLINE_BYTES, self.options.max_row):
-            request: RowsRequest = self._decode(self._rows, body)
-            return request
-
-        def decode() -> RowsRequest:
-            if len(body) > self.options.max_row:
-                rows = self._decode(_RAW_ROWS, body).rollouts
-                self._check_sizes((len(bytes(row)) for row in rows), len(body), "rollouts")
-            decoded: RowsRequest = self._decode(self._rows, body)
-            return decoded
-
-        return await batcher.in_thread(len(body), decode)
-
-    def _check_sizes(self, sizes: Iterable[int], body: int, path: str) -> None:
-        """Raise 413 for a row above the limit. A body below the limit contains no such row."""
-        limit = self.options.max_row
-        if body <= limit:
-            return
-        for i, size in enumerate(sizes):
-            if size > limit:
-                message = f"a row has at most {limit:,} bytes, found {size:,}: shorten its texts"
-                raise RequestError(413, "TooLarge", message, f"{path}[{i}]")
-
-    def _check_pairs(self, pairs: Sequence[Pair], body: int) -> None:
-        self._check_rows(len(pairs), "pairs")
-        self._check_sizes((len(first) + len(second) for first, second in pairs), body, "pairs")
-
-    def _check_rows(self, rows: int, path: str) -> None:
-        if rows > self.options.max_rows:
-            message = f"a request has at most {self.options.max_rows:,} rows, found {rows:,}"
-            raise RequestError(413, "TooLarge", message, path)
-
-
-class _Rows(msgspec.Struct):
-    rollouts: list[msgspec.Raw] = []
-
-
-_RAW_ROWS = msgspec.json.Decoder(_Rows)
-
-
-def _place_of_fault(body: bytes) -> str:
-    """Return the path of the first row of a request that cannot be decoded, with a dot."""
-    rows = _RAW_ROWS.decode(body).rollouts
-    errors = (isinstance(decode_or_error(bytes(row)), RolloutError) for row in rows)
-    return next((f"rollouts[{i}]." for i, is_error in enumerate(errors) if is_error), "")
 
 
 def _backends(states: dict[str, str]) -> dict[str, Any]:

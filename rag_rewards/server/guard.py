@@ -37,6 +37,10 @@ class TooLarge(Exception):
     """A request body that exceeds the limit."""
 
 
+class ClientGone(Exception):
+    """A client that disconnects before it gets a response."""
+
+
 class Guard:
     """An ASGI application that checks the token of requests and records their duration.
 
@@ -216,8 +220,9 @@ async def _send_error(send: Send, error: RequestError) -> None:
 
 
 async def body_of(receive: Receive, limit: int, count: Callable[[int], None]) -> bytes:
-    """Return the body of a request. TooLarge is raised as soon as it exceeds the limit.
+    """Return the body of a request.
 
+    Raises TooLarge as soon as the body exceeds the limit, and ClientGone if its end is missing.
     `count` is called with the size after each part, and can raise as well.
     """
     parts: list[bytes] = []
@@ -225,7 +230,7 @@ async def body_of(receive: Receive, limit: int, count: Callable[[int], None]) ->
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b""
+            raise ClientGone
         part = message.get("body", b"")
         size += len(part)
         if size > limit:

@@ -11,7 +11,7 @@ import msgspec
 
 from rag_rewards.errors import BackendError, needs_extra
 from rag_rewards.server.batching import INLINE_BYTES
-from rag_rewards.server.guard import TooLarge, body_of
+from rag_rewards.server.guard import ClientGone, TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.telemetry import Telemetry, log
@@ -85,6 +85,9 @@ class Responder:
         """Return the error for the client. Details of unexpected errors are only logged."""
         if isinstance(error, RequestError):
             return error
+        if isinstance(error, ClientGone):
+            self.telemetry.disconnected.inc()
+            return RequestError(499, "ClientGone", "the client disconnected")
         if isinstance(error, TooLarge):
             return RequestError(413, "TooLarge", str(error))
         if isinstance(error, asyncio.TimeoutError):
@@ -112,8 +115,7 @@ class Responder:
             return scoring.result()
         scoring.cancel()
         if done:
-            self.telemetry.disconnected.inc()
-            raise RequestError(499, "ClientGone", "the client disconnected")
+            raise ClientGone
         raise asyncio.TimeoutError
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import ARENA, connect, run
+from fastapi import Request
 from growth import assert_linear
 
 import rag_rewards as rr
@@ -19,6 +20,8 @@ from rag_rewards.rows import decode_row
 from rag_rewards.server.options import ServerOptions
 
 PLAN = RecipeSpec(recipe="arena")
+TORN = b'{"rollouts": [{"response": "b", "turns": [{"text": "a"}]'
+"""The beginning of a request whose row has a contradiction. The rows are read before the rest."""
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -92,6 +95,8 @@ class TestScore:
             (b'{"rollouts": ' + b"[" * 100_000, 422, "RowError", "rollouts[0]"),
             (b"", 400, "RowError", ""),
             (b"[]", 422, "RowError", ""),
+            (TORN + b"}], 1", 422, "RowError", "turns[0].text"),
+            (TORN + b'}], "rollouts": 3}', 422, "RowError", "turns[0].text"),
             (b"{}", 422, "RowError", "rollouts"),
             (b'{"rollouts": [{"response": 3}]}', 422, "RowError", "rollouts[0].response"),
             (
@@ -118,6 +123,23 @@ class TestScore:
             async with connect(PLAN) as (client, _):
                 answer = await client.post("/score", json={"rollouts": [], "recipe": "arena"})
             assert answer.json()["scores"] == []
+
+        run(test)
+
+    def test_a_client_that_disconnects_within_the_body(self) -> None:
+        messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+        async def receive() -> Any:
+            return messages.pop() if messages else {"type": "http.disconnect"}
+
+        async def test() -> None:
+            async with connect(PLAN) as (_, server):
+                request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+                answer = await server.responder.answer(request, server.score_rows)
+            assert answer.status_code == 499
+            metrics = server.telemetry.exposition().decode()
+            assert "rag_rewards_clients_gone_total 1.0" in metrics
+            assert 'type="RowError"' not in metrics
 
         run(test)
 
