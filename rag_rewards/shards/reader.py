@@ -30,9 +30,21 @@ class StreamParts:
         self._scorer = scorer
         self._options = options
         self._earlier = earlier
-        self._chunks = read_chunks(scorer, options, source)
+        self._input = Part()
+        self._chunks = self._counted(read_chunks(scorer, options, source))
         self._inputs: deque[tuple[int, int]] = deque()
         """Number of lines and checksum of each chunk that is not scored yet."""
+
+    @property
+    def input(self) -> tuple[int, int]:
+        """The number of lines that were read, and their checksum."""
+        return self._input.lines, self._input.input_checksum
+
+    def read(self) -> tuple[int, int]:
+        """Read all lines without scoring them, and return `input`."""
+        for _ in self._chunks:
+            self._inputs.clear()
+        return self.input
 
     def scored(self) -> Generator[tuple[ScoredChunk, Part | None], None, None]:
         """Yield each scored chunk, and the record of a part with its last chunk."""
@@ -41,7 +53,7 @@ class StreamParts:
         part = Part()
         # A chunk of a model costs more than the record of a part.
         size = 1 if self._scorer.has_models else MIN_BYTES
-        scored = score_chunks(self._scorer, self._counted(), self._options.workers)
+        scored = score_chunks(self._scorer, self._chunks, self._options.workers)
         with contextlib.closing(scored):
             for chunk in scored:
                 _add_input(part, *self._inputs.popleft())
@@ -57,21 +69,27 @@ class StreamParts:
         if part.lines:
             yield ScoredChunk(), part
 
-    def _counted(self) -> Iterator[Chunk]:
-        for chunk in self._chunks:
-            self._inputs.append((len(chunk.lines), _checksum(chunk)))
+    def _counted(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            lines, checksum = len(chunk.lines), _checksum(chunk)
+            _add_input(self._input, lines, checksum)
+            self._inputs.append((lines, checksum))
             yield chunk
 
     def _skip(self, part: Part) -> None:
         """Read the chunks of a part. Raises UsageError if they have changed."""
         skipped = Part()
-        while skipped.lines < part.lines and (chunk := next(self._chunks, None)) is not None:
-            _add_input(skipped, len(chunk.lines), _checksum(chunk))
+        while skipped.lines < part.lines and next(self._chunks, None) is not None:
+            _add_input(skipped, *self._inputs.popleft())
         if (skipped.lines, skipped.input_checksum) != (part.lines, part.input_checksum):
-            raise UsageError(
-                f"cannot resume {self._options.output}: the input has changed: start again "
-                "without `resume`"
-            )
+            raise changed_input(self._options)
+
+
+def changed_input(options: ScoreOptions) -> UsageError:
+    """Return the error for an input that is not that of the earlier run."""
+    return UsageError(
+        f"cannot resume {options.output}: the input has changed: start again without `resume`"
+    )
 
 
 def _checksum(chunk: Chunk) -> int:

@@ -13,7 +13,7 @@ from typing import IO
 
 import msgspec
 
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import OptionError
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import open_output
@@ -24,7 +24,7 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.shards.executor import ClusterExecutor, Executor
 from rag_rewards.shards.files import InputFile, is_parquet
 from rag_rewards.shards.plan import Grouping, Shard, plan_shards, shard_bytes, splittable_files
-from rag_rewards.shards.reader import StreamParts
+from rag_rewards.shards.reader import StreamParts, changed_input
 from rag_rewards.shards.row_files import OrderedRows, intact_parts
 from rag_rewards.shards.run_folder import RunFolder
 from rag_rewards.shards.run_settings import RunSettings
@@ -69,6 +69,9 @@ def score_to_file(
         folder = RunFolder(output, str(options.errors), settings, is_sorted=options.sort)
         stack.callback(_close, folder.close)
         if options.resume and (finished := folder.resume()) is not None:
+            # Files have been compared by their size and the time of their last change.
+            if not files and StreamParts(scorer, options, source, []).read() != finished.stream:
+                raise changed_input(options)
             run.totals, run.was_complete = finished.totals, True
             return
         if not folder.has_begun:
@@ -86,7 +89,7 @@ def score_to_file(
         if run.stopped_by:
             run.partial = str(output.partial or "")
             return
-        folder.finish(scoring.totals)
+        folder.finish(scoring.totals, scoring.stream)
 
 
 def _close(close: Callable[[], None]) -> None:
@@ -137,6 +140,8 @@ class _FileScoring:
         self._keys: set[bytes] = set()
         self._position = 0
         self.totals = Totals()
+        self.stream = (0, 0)
+        """Number of lines and checksum of the input, if one reader has read it."""
         self._earlier = folder.take_parts()
         if on_output is not None:
             for rows in folder.scored_rows():
@@ -260,10 +265,7 @@ class _FileScoring:
                 checksum = zlib.crc32(line, checksum)
             if checksum == part.input_checksum:
                 return
-        raise UsageError(
-            f"cannot resume {self._options.output}: the input has changed: start again without "
-            "`resume`"
-        )
+        raise changed_input(self._options)
 
     # --- streams -------------------------------------------------------------------------------
 
@@ -282,6 +284,7 @@ class _FileScoring:
                     return
                 self._folder.add(complete)
                 self._record(complete)
+        self.stream = parts.input
 
     # --- totals --------------------------------------------------------------------------------
 

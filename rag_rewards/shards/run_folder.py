@@ -69,6 +69,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a complete run: OUT.run.json.
 
+    stream       number of lines and checksum of an input that one reader has read
     replaced     the file that had the name of the output before
     output_size  size of the output in bytes; 0 before it has its name
     """
@@ -77,6 +78,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals
     rows_size: int
     errors_size: int
+    stream: tuple[int, int] = (0, 0)
     replaced: FileInfo | None = None
     output_size: int = 0
 
@@ -100,7 +102,7 @@ class RunFolder:
         self._target = output.target
         self._partial = output.partial
         self._errors_target = errors
-        self._path = run_folder_of(self._target)
+        self._path = self._target.with_name(self._target.name + ".run")
         self._record = finished_record_of(self._target)
         self._files: RowFiles | None = None
         self._journal: IO[bytes] | None = None
@@ -280,7 +282,7 @@ class RunFolder:
 
     # --- end -----------------------------------------------------------------------------------
 
-    def finish(self, totals: Totals) -> None:
+    def finish(self, totals: Totals, stream: tuple[int, int]) -> None:
         """Give the complete files their names and remove the folder."""
         self._is_finished = True
         self._sync()
@@ -292,6 +294,7 @@ class RunFolder:
             totals=totals,
             rows_size=self._rows_size,
             errors_size=self._errors_size,
+            stream=stream,
             replaced=file_info(self.output.path),
         )
         write_synced(self._path / "finished.json", msgspec.json.encode(finished))
@@ -333,11 +336,6 @@ class RunFolder:
         self.files.close()
         with contextlib.suppress(OSError):
             self.journal.close()
-
-
-def run_folder_of(target: Path) -> Path:
-    """Return the folder of the run that writes an output."""
-    return target.with_name(target.name + ".run")
 
 
 def finished_record_of(target: Path) -> Path:

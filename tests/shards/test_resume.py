@@ -7,14 +7,17 @@ import json
 import os
 import random
 import shutil
+import sys
 
 import pytest
+from cli.conftest import stdin_of  # type: ignore[import-not-found]
 from shards.random_rows import row  # type: ignore[import-not-found]
 from shards.test_equal_bytes import Interruption, interrupt  # type: ignore[import-not-found]
 
 from rag_rewards.errors import BackendError, OptionError, UsageError
+from rag_rewards.io import sources
 from rag_rewards.io.output import Output
-from rag_rewards.shards import local, run_folder
+from rag_rewards.shards import local, reader, run_folder
 
 RECIPE = "ctrl-rag"
 
@@ -118,6 +121,29 @@ def test_a_changed_input_of_equal_size_and_time_is_refused(interrupted, score):
     os.utime(interrupted, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(UsageError, match="the input has changed"):
         score(interrupted, RECIPE, resume=True)
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_another_standard_input_is_refused(source, score, monkeypatch, complete):
+    data = source.read_bytes()
+
+    def resumed(data):
+        monkeypatch.setattr(sys, "stdin", stdin_of(data))
+        return score("-", RECIPE, resume=True)
+
+    monkeypatch.setattr(sources, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(reader, "MIN_BYTES", 10_000)
+    if complete:
+        resumed(data)
+    else:
+        with monkeypatch.context() as patch:
+            interrupt(patch, 3)
+            with pytest.raises(Interruption):
+                resumed(data)
+    with pytest.raises(UsageError, match="the input has changed: start again without"):
+        resumed(data.replace(b"It is", b"It Is", 1))
+    result = resumed(data).run
+    assert (result.totals.rows, result.was_complete) == (200, complete)
 
 
 def test_a_changed_output_is_refused(interrupted, score, tmp_path):
