@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rag_rewards.datasets.catalog import DataSet
+from rag_rewards.errors import UsageError
+from rag_rewards.preparation.result import PrepareResult
 
 _NO_DOCUMENTS = "none, because the rows contain no documents"
 _BODY = """\
@@ -46,12 +48,21 @@ def data_card(data_set: DataSet, facts: dict[str, Any], prompt: str) -> str:
 
 
 def read_card(path: str) -> dict[str, Any] | None:
-    """Return the facts of a data card, or None if there is no card."""
+    """Return the facts of a data card, or None if there is no card.
+
+    Raises UsageError for another file of this name.
+    """
     import yaml
 
     try:
         _, head, _ = Path(path).read_text("utf-8").split("---\n", 2)
         facts: dict[str, Any] = yaml.safe_load(head)
-    except (OSError, ValueError, yaml.YAMLError):
+        PrepareResult.from_counts(facts["counts"])
+        return facts if facts["signature"] and facts["output"]["sha256"] else None
+    except OSError:
         return None
-    return facts
+    except (ValueError, KeyError, TypeError, yaml.YAMLError):
+        raise UsageError(
+            f"cannot resume: {path} is not a data card of this command: start again without "
+            "`resume`"
+        ) from None

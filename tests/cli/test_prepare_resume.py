@@ -51,3 +51,19 @@ def test_an_output_that_was_changed_is_written_again(cli, questions, tmp_path):
     out.write_bytes(content[:-20])
     cli(*command, "--resume", code=0)
     assert out.read_bytes() == content
+
+
+@pytest.mark.parametrize("head", ["a text", "signature: 1\noutput: 2", "- 1"])
+def test_a_card_that_another_program_wrote(cli, questions, tmp_path, head):
+    (tmp_path / "out.jsonl").write_text("")
+    (tmp_path / "out.jsonl.card.md").write_text(f"---\n{head}\n---\n\na text\n")
+    command = ("prepare", "hotpotqa", questions, "-r", "arena", "-o", tmp_path / "out.jsonl")
+    message = cli(*command, "--resume", code=2).err
+    assert "out.jsonl.card.md is not a data card of this command: start again" in message
+
+
+def test_resume_without_the_input(cli, questions, tmp_path):
+    command = ("prepare", "hotpotqa", questions, "-r", "arena", "-o", tmp_path / "out.jsonl")
+    cli(*command, code=0)
+    questions.unlink()
+    assert "hotpot.json" in cli(*command, "--resume", code=2).err
