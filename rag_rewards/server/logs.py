@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -21,15 +22,25 @@ def configure_logs(log_format: LogFormat) -> None:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every judge request
 
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Line breaks and further characters that control a terminal."""
+
+
 class TextFormatter(logging.Formatter):
-    """Time, level and message, with the id of the request if there is one."""
+    """Time, level and message, with the id of the request if there is one.
+
+    Control characters are escaped, because a message can contain the text of a judge or a request,
+    which could otherwise imitate further lines.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         request_id = current_request_id()
-        return super().formatMessage(record) + (f" [request {request_id}]" if request_id else "")
+        line = super().formatMessage(record).rstrip()
+        line = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line)
+        return line + (f" [request {request_id}]" if request_id else "")
 
 
 class JsonFormatter(logging.Formatter):

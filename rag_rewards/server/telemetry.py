@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,8 @@ class Circuit:
         self._last = 0.0
         self._latest: deque[bool] = deque(maxlen=window)
         self._failed = 0
+        self._lock = threading.Lock()
+        """A backend can recover in a thread that scores a large batch."""
 
     @property
     def open(self) -> bool:
@@ -50,24 +53,26 @@ class Circuit:
 
     def clear(self) -> None:
         """Forget the rollouts before the recovery of a backend."""
-        self._latest.clear()
-        self._failed, self._over = 0, False
+        with self._lock:
+            self._latest.clear()
+            self._failed, self._over = 0, False
 
     def record(self, failed: bool, cause: str = "") -> None:
         """Record a rollout. The log contains one line when the circuit opens or closes."""
-        if len(self._latest) == self.window:
-            self._failed -= self._latest[0]
-        self._latest.append(failed)
-        self._failed += failed
-        if failed:
-            self.cause, self._last = cause, time.monotonic()
-        share = self._failed / len(self._latest)
-        over = len(self._latest) >= self.least and share > self.limit
-        if over and not self._over:
+        with self._lock:
+            if len(self._latest) == self.window:
+                self._failed -= self._latest[0]
+            self._latest.append(failed)
+            self._failed += failed
+            if failed:
+                self.cause, self._last = cause, time.monotonic()
+            share = self._failed / len(self._latest)
+            was_over = self._over
+            self._over = over = len(self._latest) >= self.least and share > self.limit
+        if over and not was_over:
             log.error("%.0f%% of the latest rollouts are unscored: %s", 100 * share, self.cause)
-        elif self._over and not over:
+        elif was_over and not over:
             log.warning("few rollouts are unscored again; the last error: %s", self.cause)
-        self._over = over
 
 
 @dataclass

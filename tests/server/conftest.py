@@ -69,7 +69,7 @@ class Running:
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
 
-    def wait(self, status: int = 200, seconds: float = 60) -> dict[str, Any]:
+    def wait(self, status: int = 200, seconds: float = 180.0) -> dict[str, Any]:
         """Wait until /health returns this status."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

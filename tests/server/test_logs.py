@@ -99,6 +99,13 @@ def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
     assert "AttributeError" in entry["exception"]
 
 
+def test_a_message_of_several_lines_is_one_line_of_text(record: Any) -> None:
+    log = record(TextFormatter())
+    logging.getLogger("rag_rewards.server").warning("not ready: %s", "a\nb\r\x1b[2Jc\u2028d")
+    (line,) = log.lines
+    assert line.endswith("WARNING not ready: a\\nb\\r\\x1b[2Jc\\u2028d")
+
+
 class BrokenJudge:
     """A judge with a bug."""
 
