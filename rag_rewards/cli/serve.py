@@ -120,10 +120,10 @@ def serve(
     )
     arguments = (recipe.optional_spec(), model_options, host, port, options)
     if engine == "ray":
-        if logs.log_format != "text" or logs.traces:
+        if logs != LogOptions():
             raise OptionError(
-                "{log_format} json and {traces} are for one process: remove them, or use {engine} "
-                "local"
+                "{log_format} json, {log_requests} and {traces} are for one process: remove them, "
+                "or use {engine} local"
             )
         serve_on_ray(*arguments, replicas)
     else:

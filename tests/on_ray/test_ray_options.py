@@ -7,6 +7,7 @@ import sys
 import msgspec
 import pytest
 
+from rag_rewards.cli.serve import LogOptions, serve
 from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.worker_process import ScorerArguments
@@ -55,6 +56,12 @@ def test_options_that_contradict_each_other(options, message):
 def test_options_of_replicas(options, message):
     with pytest.raises(OptionError, match=message):
         ReplicaOptions(**options)
+
+
+@pytest.mark.parametrize("logs", [{"log_format": "json"}, {"log_requests": True}, {"traces": True}])
+def test_logs_and_traces_are_for_one_process(logs):
+    with pytest.raises(OptionError, match="are for one process"):
+        serve(engine="ray", logs=LogOptions(**logs))
 
 
 def test_autoscaling_needs_a_maximum():
