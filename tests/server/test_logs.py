@@ -88,7 +88,7 @@ def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
 
     async def test() -> None:
         async with connect(PLAN) as (client, server):
-            server._rows = None  # type: ignore[assignment]
+            server._bodies = None  # type: ignore[assignment]
             headers = {"X-Request-Id": "eight"}
             answer = await client.post("/score", json={"rollouts": []}, headers=headers)
             assert answer.status_code == 500
