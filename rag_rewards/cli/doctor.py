@@ -66,8 +66,9 @@ class CheckResult(msgspec.Struct, frozen=True, rename={"message": "found", "fix"
 class Trainer:
     """A trainer: the first supported version and the version that the tests use.
 
-    `install` is how to install it; `{commands}` are the commands for GPUs. `turn_credit` is what
-    gives turns their own advantages, "" if the trainer sums their rewards.
+    `tested` is "" if the tests do not install the trainer. `install` is how to install it;
+    `{commands}` are the commands for GPUs. `turn_credit` is what gives turns their own advantages,
+    "" if the trainer sums their rewards.
     """
 
     name: str
@@ -116,6 +117,32 @@ TRAINERS = (
         "0.4.0",
         "pip install --upgrade verifiers",
         "pip install verifiers",
+    ),
+    Trainer(
+        "SkyRL",
+        "skyrl",
+        "0.4",
+        "0.4.0",
+        "pip install --upgrade skyrl skyrl-gym",
+        'pip install "skyrl[fsdp]==0.4.0" skyrl-gym==0.4.0',
+        "rag_rewards_adapters.skyrl.experiment with a credit method",
+    ),
+    Trainer(
+        "slime",
+        "slime",
+        "0.3",
+        "",
+        "upgrade the clone of slime",
+        "install slime from a clone of its repository",
+        "the three functions of rag_rewards_adapters.slime.SlimeRecipe",
+    ),
+    Trainer(
+        "NeMo Gym",
+        "nemo-gym",
+        "0.4",
+        "0.4.0",
+        "pip install --upgrade nemo-gym",
+        "pip install nemo-gym==0.4.0",
     ),
 )
 
@@ -169,8 +196,14 @@ def _trainers() -> Iterator[CheckResult]:
             state = f"{version} is older than {trainer.since}"
             yield CheckResult("trainers", trainer.name, "problem", state, trainer.upgrade)
         else:
-            other = "" if version == trainer.tested else f" (tests use {trainer.tested})"
-            yield CheckResult("trainers", trainer.name, "ok", version + other)
+            yield CheckResult("trainers", trainer.name, "ok", version + _tested(trainer, version))
+
+
+def _tested(trainer: Trainer, version: str) -> str:
+    """Return a remark about a version that the tests do not use."""
+    if not trainer.tested:
+        return " (the tests do not install it)"
+    return "" if version == trainer.tested else f" (tests use {trainer.tested})"
 
 
 def _in_use() -> list[Trainer]:
@@ -209,7 +242,7 @@ def _turn_credit() -> Iterator[CheckResult]:
         if trainer.turn_credit:
             yield CheckResult("turn credit", name, "ok", trainer.turn_credit)
         else:
-            yield CheckResult("turn credit", name, "absent", SUMMED, "train with TRL or verl")
+            yield CheckResult("turn credit", name, "absent", SUMMED, "train with TRL, verl, SkyRL or slime")
 
 
 def _plugin() -> Iterator[CheckResult]:

@@ -53,9 +53,11 @@ def test_an_outdated_package_of_an_extra(pretend: dict[str, str]) -> None:
 
 def test_the_turn_credit_of_installed_trainers(pretend: dict[str, str]) -> None:
     pretend |= {"trl": "1.16.0", "ms-swift": "4.6.0", "openrlhf": "0.11.2"}
+    pretend |= {"skyrl": "0.4.0", "nemo-gym": "0.4.0"}
     results = examine()
     assert "TurnGRPOTrainer" in result_of(results, "TRL turns").message
-    for name in ("ms-swift turns", "OpenRLHF turns"):
+    assert "skyrl.experiment" in result_of(results, "SkyRL turns").message
+    for name in ("ms-swift turns", "OpenRLHF turns", "NeMo Gym turns"):
         result = result_of(results, name)
         assert result.state == "absent"
         assert result.message == "turn rewards are summed: this trainer has no turn credit"
@@ -85,6 +87,24 @@ def test_a_version_other_than_the_tested_one(pretend: dict[str, str]) -> None:
     pretend["trl"] = "1.17.0"
     result = result_of(examine(), "TRL")
     assert (result.state, result.message) == ("ok", "1.17.0 (tests use 1.16.0)")
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "version", "message"),
+    [
+        ("skyrl", "SkyRL", "0.4.0", "0.4.0"),
+        ("skyrl", "SkyRL", "0.3.1", "0.3.1 is older than 0.4"),
+        ("slime", "slime", "0.3.0", "0.3.0 (the tests do not install it)"),
+        ("nemo-gym", "NeMo Gym", "0.4.1", "0.4.1 (tests use 0.4.0)"),
+    ],
+)
+def test_versions_of_other_trainers(
+    pretend: dict[str, str], package: str, name: str, version: str, message: str
+) -> None:
+    pretend[package] = version
+    result = result_of(examine(), name)
+    assert result.message == message
+    assert (result.state == "problem") == ("older" in message)
 
 
 def test_a_plugin_without_an_entry_point(
