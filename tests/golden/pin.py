@@ -296,39 +296,37 @@ def _curriculum_results() -> Iterator[tuple[tuple[str, str], Result]]:
 # --- real rows ----------------------------------------------------------------------------------
 
 
-def real_row_digests(shared: Path) -> dict[str, dict[str, list[Any]]]:
-    """Return a digest of the scores for each recipe with its settings and each data set.
+def real_row_digests(name: str, sets: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, Any]]:
+    """Return a digest of the scores of a recipe for each profile with its settings and each set.
 
     It contains the number of rows, the mean reward with six digits, and a hash of all results.
     """
-    sets = {name: list(rows) for name, rows in _real_rows(shared)}
-    digests: dict[str, dict[str, list[Any]]] = {}
-    for name in RECIPES:
-        hardened = [("hardened", each) for each in ({}, *HARDENED_VARIANTS.get(name, ()))]
-        for profile, settings in (("default", {}), *hardened):
-            reward = recipe(name, settings, hardened=PROFILES[profile])
-            digests[f"{name} {name_of(profile, settings)}"] = {
-                each: _summary(score_rows(reward, rows)) for each, rows in sets.items()
-            }
+    digests = {}
+    hardened = [("hardened", each) for each in ({}, *HARDENED_VARIANTS.get(name, ()))]
+    for profile, settings in (("default", {}), *hardened):
+        reward = recipe(name, settings, hardened=PROFILES[profile])
+        digests[f"{name} {name_of(profile, settings)}"] = {
+            each: _summary(score_rows(reward, rows)) for each, rows in sets.items()
+        }
     return digests
 
 
-def _real_rows(shared: Path) -> Iterator[tuple[str, Iterable[Row]]]:
+def real_rows(shared: Path) -> dict[str, Sequence[Row]]:
+    """Return the rows of each data set, with responses that are made from their gold answers."""
     from real_rows import SOURCES, responses
 
-    for source in SOURCES:
-        yield (
-            source.__name__,
-            [
-                {**row, "id": f"{number}-{kind}", "group": number, "response": text}
-                for number, row in enumerate(source(shared / "data"))
-                for kind, text in responses(row).items()
-            ],
-        )
-    yield from _parity_rows(shared / "parity")
+    sets: dict[str, Sequence[Row]] = {
+        source.__name__: [
+            {**row, "id": f"{number}-{kind}", "group": number, "response": text}
+            for number, row in enumerate(source(shared / "data"))
+            for kind, text in responses(row).items()
+        ]
+        for source in SOURCES
+    }
+    return sets | dict(_parity_rows(shared / "parity"))
 
 
-def _parity_rows(parity: Path) -> Iterator[tuple[str, Iterable[Row]]]:
+def _parity_rows(parity: Path) -> Iterator[tuple[str, Sequence[Row]]]:
     def load(name: str) -> Any:
         return json.loads((parity / "generated" / f"{name}.json").read_text("utf-8"))
 
@@ -441,7 +439,7 @@ def read_scores(name: str) -> Pinned:
 
 
 def read_digests() -> dict[str, dict[str, list[Any]]]:
-    """Return the digests of the scores of real rows."""
+    """Return the committed digests of the scores of real rows, by recipe and settings."""
     lines = (HERE / "real_rows.jsonl").read_text("utf-8").splitlines()
     return {entry.pop("settings"): entry for entry in map(json.loads, lines)}
 
@@ -463,8 +461,12 @@ def _sort_key(entry: Mapping[str, Any]) -> str:
 
 def write_digests(shared: Path) -> None:
     """Write the digests of the scores of real rows."""
-    digests = real_row_digests(shared)
-    entries = [{"settings": settings, **each} for settings, each in digests.items()]
+    sets = real_rows(shared)
+    entries = [
+        {"settings": settings, **each}
+        for name in RECIPES
+        for settings, each in real_row_digests(name, sets).items()
+    ]
     _write_lines(HERE / "real_rows.jsonl", entries)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pin
 import pytest
+
+from rag_rewards import RECIPES
 
 
 @pytest.mark.parametrize("name", pin.names())
@@ -21,8 +25,24 @@ def test_scores_of_examples_and_attacks(name: str) -> None:
     assert not changed
 
 
-def test_scores_of_real_rows(shared: Any) -> None:
-    assert pin.real_row_digests(shared) == pin.read_digests()
+@pytest.fixture(scope="module")
+def real_rows(shared: Path) -> Mapping[str, Sequence[pin.Row]]:
+    return pin.real_rows(shared)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_scores_of_real_rows(name: str, real_rows: Mapping[str, Sequence[pin.Row]]) -> None:
+    expected = {
+        settings: digests
+        for settings, digests in pin.read_digests().items()
+        if settings.partition(" ")[0] == name
+    }
+    assert expected
+    assert pin.real_row_digests(name, real_rows) == expected
+
+
+def test_the_digests_of_real_rows_belong_to_recipes() -> None:
+    assert {settings.partition(" ")[0] for settings in pin.read_digests()} == set(RECIPES)
 
 
 def test_the_comparison_tolerates_only_rounding() -> None:
