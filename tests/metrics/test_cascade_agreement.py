@@ -14,10 +14,14 @@ import agreement
 import cascade_curve as curve
 
 
-@pytest.fixture(scope="module")
-def parts(shared):
+@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
+def parts(request, shared):
+    """The answers of both data sets: every fourth one, and all of them in a slow test."""
     folder = shared / "data" / "evouna"
-    labelled = {name: agreement.read(folder / f"{name}_half.jsonl") for name in ("nq", "tq")}
+    labelled = {
+        name: agreement.read(folder / f"{name}_half.jsonl")[:: request.param]
+        for name in ("nq", "tq")
+    }
     return curve.ruled_answers(labelled)["nq and tq"]
 
 
