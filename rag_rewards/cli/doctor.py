@@ -242,7 +242,9 @@ def _turn_credit() -> Iterator[CheckResult]:
         if trainer.turn_credit:
             yield CheckResult("turn credit", name, "ok", trainer.turn_credit)
         else:
-            yield CheckResult("turn credit", name, "absent", SUMMED, "train with TRL, verl, SkyRL or slime")
+            yield CheckResult(
+                "turn credit", name, "absent", SUMMED, "train with TRL, verl, SkyRL or slime"
+            )
 
 
 def _plugin() -> Iterator[CheckResult]:
