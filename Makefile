@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CORE   := $(VENV)/.installed
 MODELS := $(VENV)/.installed-with-models
 STAMP  := $(VENV)/.installed-to-develop
-# First and by itself: an index that has a build for processors alone gives that one.
+# Installed first and separately, so that an index with CPU builds provides it.
 TORCH  ?= torch==2.13.0
 
 .PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds test-pythons release-check soak soak-server soak-kills check bench docs clean
@@ -31,7 +31,7 @@ demo: $(CORE)
 	@$(BIN)/rag-rewards score examples/truthrl.jsonl --recipe truthrl --table
 	@$(BIN)/rag-rewards score examples/ctrl-rag.jsonl --recipe ctrl-rag --table
 
-# Log-probabilities by a model of half a million weights, which the repository brings.
+# Log-probabilities by a model of half a million weights, which is part of the repository.
 TINY := --model rag_rewards/tiny_world/checkpoint \
         --document-form '{text} [{label}] .' --document-separator ' '
 demo-model: $(MODELS)
