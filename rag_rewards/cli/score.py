@@ -29,7 +29,7 @@ from rag_rewards.cli.options import (
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.score_file import score_file
-from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
+from rag_rewards.io.score_options import OnOutput, OutputFormat, ScoreOptions, ScoringRun
 from rag_rewards.ray_cluster import Engine, RayOptions
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
@@ -47,6 +47,7 @@ def score(
     *,
     columns: Columns = None,
     output: OptionalOutput = None,
+    output_format: Annotated[OutputFormat, Parameter(group=FILES)] = "file",
     keep_evidence: Annotated[bool, Parameter(group=FILES)] = False,
     on_error: Annotated[Literal["report", "stop"], Parameter(group=FILES)] = "report",
     table: Annotated[
@@ -76,6 +77,9 @@ def score(
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write scored rows to this file: JSON lines (.gz, .zst) or .parquet; - is standard output.
+    output_format
+        Write one file (file), or a folder with a file of rows for each shard and manifest.json
+        (parts). With parts, --output is the folder.
     keep_evidence
         Include the evidence (model outputs, such as log-probabilities) in the scored rows.
     on_error
@@ -102,6 +106,7 @@ def score(
         source=source,
         columns=columns,
         output=output or (None if as_table else "-"),
+        output_format=output_format,
         workers=workers,
         keep_evidence=keep_evidence,
         on_error=on_error,

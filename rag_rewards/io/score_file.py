@@ -15,6 +15,7 @@ from rag_rewards.io.sources import Source, open_source
 from rag_rewards.io.stream import score_to_stream
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
+from rag_rewards.shards.parts import score_to_parts
 from rag_rewards.shards.run import score_to_file
 
 if TYPE_CHECKING:
@@ -60,9 +61,11 @@ def _score_source(
     run = _run_of(scorer)
     start = time.perf_counter()
     try:
-        if executor is not None:
-            if options.models.is_set:
-                run.signature = executor.signature()
+        if executor is not None and options.models.is_set:
+            run.signature = executor.signature()
+        if options.output_format == "parts":
+            score_to_parts(scorer, options, run, progress(source), on_output, executor)
+        elif executor is not None:
             score_to_file(scorer, options, source, run, progress(source), on_output, executor)
         elif options.is_resumable:
             score_to_file(scorer, options, source, run, progress(source), on_output)

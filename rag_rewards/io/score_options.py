@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rag_rewards.errors import OptionError, RagRewardsError
 from rag_rewards.io.output import partial_of
 from rag_rewards.io.sources import check_grouping
-from rag_rewards.io.storage import with_suffix
+from rag_rewards.io.storage import base_name, join, with_suffix
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import Engine, RayOptions, check_engine
 from rag_rewards.rows import Totals
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 OnOutput = Callable[[bytes], None]
 """A function that receives scored rows as JSON lines."""
+
+OutputFormat = Literal["file", "parts"]
+"""The form of an output: one file, or a folder with a part file for each shard."""
 
 
 class OutputError(RagRewardsError):
@@ -33,6 +36,7 @@ class ScoreOptions:
     source         input file; "-" is standard input
     columns        columns of fields that have another name, as in `ColumnMap`
     output         output file; "-" is standard output; None writes no rows
+    output_format  one file, or a folder with a part file for each shard
     workers        number of scoring processes
     keep_evidence  whether scored rows contain the evidence of the models
     on_error       write rows in error to a file, or stop at the first one
@@ -56,6 +60,7 @@ class ScoreOptions:
     models: ModelOptions = ModelOptions()
     engine: Engine = "local"
     ray: RayOptions = RayOptions()
+    output_format: OutputFormat = "file"
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -70,23 +75,41 @@ class ScoreOptions:
             raise OptionError(
                 "{engine} ray requires {output} with the name of a file, and no {sort}"
             )
+        if self.output_format == "parts":
+            self._check_parts()
         check_grouping(self.group_size, self.sort)
         if self.resume and not self.is_resumable:
             raise OptionError("{resume} requires {output} with the name of a file")
 
+    def _check_parts(self) -> None:
+        output = self.output or "-"
+        if output == "-" or base_name(output).endswith((".parquet", ".gz", ".zst")):
+            raise OptionError(
+                "{output_format} parts writes JSON lines to a folder: set {output} to the name "
+                "of a folder, found {name}",
+                name=output,
+            )
+        if self.sort or self.source == "-":
+            raise OptionError(
+                "{output_format} parts requires an input file that is read in shards, without "
+                "{sort}: use {output_format} file"
+            )
+
     @property
     def is_resumable(self) -> bool:
-        """Whether the output is a file, so that an interrupted run can continue."""
+        """Whether the output is a file or a folder, so that an interrupted run can continue."""
+        if self.output_format == "parts":
+            return True
         return self.output is not None and partial_of(self.output or "-") is not None
 
     @property
     def errors(self) -> str | None:
-        """The file for rows in error; None is standard error."""
-        return (
-            None
-            if self.output in (None, "", "-")
-            else with_suffix(str(self.output), ".errors.jsonl")
-        )
+        """The file for rows in error, or the pattern of such files; None is standard error."""
+        if self.output in (None, "", "-"):
+            return None
+        if self.output_format == "parts":
+            return join(str(self.output), "part-*.errors.jsonl")
+        return with_suffix(str(self.output), ".errors.jsonl")
 
 
 @dataclass

@@ -195,15 +195,24 @@ def _remote_files(path: str) -> list[str] | None:
         is_file = files.get_file_info(key).is_file
     if is_file:
         return None
-    folder = key.rstrip("/")
-    names = [
-        name[len(folder) + 1 :]
-        for name in _listing(files, folder, path)
-        if "/" not in name[len(folder) + 1 :]
-    ]
+    names = names_in(path)
     if not names:
         raise UsageError(f"cannot read {path}: no such file, folder or bucket")
     return _rows_of_folder(path, names)
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names of the files in a folder, sorted; none if it does not exist.
+
+    A local folder also contributes the names of its subfolders.
+    """
+    if not is_remote(folder):
+        path = local_path(folder)
+        return sorted(os.listdir(path)) if os.path.isdir(path) else []
+    files, key = _remote(folder)
+    start = len(key.rstrip("/")) + 1
+    names = (name[start:] for name in _listing(files, key.rstrip("/"), folder))
+    return [name for name in names if "/" not in name]
 
 
 def _listing(files: Any, folder: str, path: str) -> list[str]:

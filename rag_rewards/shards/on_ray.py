@@ -155,7 +155,8 @@ class RayExecutor:
     def begin(self, job: ShardJob) -> None:
         """Start a run. All paths become absolute, since each worker has its own folder."""
         files = [msgspec.structs.replace(each, path=_absolute(each.path)) for each in job.files]
-        job = msgspec.structs.replace(job, files=files, folder=_absolute(job.folder))
+        output = None if job.output is None else _absolute(job.output)
+        job = msgspec.structs.replace(job, files=files, folder=_absolute(job.folder), output=output)
         self._job, self._folder = msgspec.msgpack.encode(job), job.folder
         self._probe = f"probe-{secrets.token_hex(8)}"
         write_file(join(self._folder, self._probe), self._probe.encode())

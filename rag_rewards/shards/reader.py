@@ -82,13 +82,13 @@ class StreamParts:
         while skipped.lines < part.lines and next(self._chunks, None) is not None:
             _add_input(skipped, *self._inputs.popleft())
         if (skipped.lines, skipped.input_checksum) != (part.lines, part.input_checksum):
-            raise changed_input(self._options)
+            raise changed_input(self._options.output)
 
 
-def changed_input(options: ScoreOptions) -> UsageError:
+def changed_input(output: str | None) -> UsageError:
     """Return the error for an input that is not that of the earlier run."""
     return UsageError(
-        f"cannot resume {options.output}: the input has changed: start again without `resume`"
+        f"cannot resume {output}: the input has changed: start again without `resume`"
     )
 
 

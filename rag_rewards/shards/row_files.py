@@ -13,7 +13,7 @@ from rag_rewards.io.output import Output
 from rag_rewards.io.sinks import Spool
 from rag_rewards.io.storage import open_file
 from rag_rewards.rows import ScoredChunk
-from rag_rewards.shards.score import Part
+from rag_rewards.shards.score import Part, PartFiles
 
 _BLOCK = 1 << 20
 
@@ -126,6 +126,23 @@ def intact_parts(rows: str | Path, errors: str | Path, parts: Iterable[Part]) ->
                 break
             intact.append(part)
     return intact
+
+
+def is_intact(files: PartFiles, part: Part) -> bool:
+    """Return whether the files of a part exist without damage.
+
+    A part without errors needs no file of errors.
+    """
+    try:
+        with open_file(files.rows) as rows:
+            if not _matches(rows, part.rows, part.rows_checksum) or rows.read(1):
+                return False
+        if not part.errors:
+            return True
+        with open_file(files.errors) as errors:
+            return _matches(errors, part.errors, part.errors_checksum) and not errors.read(1)
+    except FileNotFoundError:
+        return False
 
 
 def _matches(handle: IO[bytes], size: int, checksum: int) -> bool:

@@ -6,34 +6,31 @@ import contextlib
 import errno
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import IO
-
-import msgspec
 
 from rag_rewards.errors import OptionError
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import open_output
 from rag_rewards.io.sources import CHUNK_BYTES, Source, is_splittable
-from rag_rewards.io.storage import input_files, open_file, read_file
+from rag_rewards.io.storage import input_files, open_file
 from rag_rewards.rows import ScoredChunk, Totals
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.executor import ClusterExecutor, Executor
-from rag_rewards.shards.files import InputFile, is_parquet
-from rag_rewards.shards.plan import Grouping, Shard, plan_shards, shard_bytes, splittable_files
+from rag_rewards.shards.files import InputFile
+from rag_rewards.shards.in_order import CompleteParts, index_of, parts_in_order
+from rag_rewards.shards.plan import Shard, plan_shards, shard_bytes, splittable_files
 from rag_rewards.shards.reader import StreamParts, changed_input
-from rag_rewards.shards.row_files import OrderedRows, intact_parts
+from rag_rewards.shards.row_files import OrderedRows
 from rag_rewards.shards.run_folder import RunFolder
-from rag_rewards.shards.run_settings import RunSettings
+from rag_rewards.shards.run_settings import RunSettings, settings_of
 from rag_rewards.shards.score import (
     Part,
     PartFiles,
     ShardJob,
-    ShardTask,
-    input_lines,
+    grouping_of,
     score_shard,
 )
 
@@ -61,7 +58,8 @@ def score_to_file(
             source=options.source,
         )
     files = splittable_files(paths) if in_shards else list(map(InputFile.of, regular_files(paths)))
-    settings = RunSettings(options=_settings(run.signature, options, in_shards), files=files)
+    reading = "shards" if in_shards else "stream"
+    settings = RunSettings(options=settings_of(run.signature, options, reading), files=files)
     with contextlib.ExitStack() as stack:
         # `folder.start` removes the rows of an earlier run when its records have been removed.
         output = open_output(str(options.output), resume=True)
@@ -71,7 +69,7 @@ def score_to_file(
         if options.resume and (finished := folder.resume()) is not None:
             # Files have been compared by their size and the time of their last change.
             if not files and StreamParts(scorer, options, source, []).read() != finished.stream:
-                raise changed_input(options)
+                raise changed_input(options.output)
             run.totals, run.was_complete = finished.totals, True
             return
         if not folder.has_begun:
@@ -101,20 +99,6 @@ def _close(close: Callable[[], None]) -> None:
 def regular_files(paths: Iterable[str]) -> list[str]:
     """Return the paths of regular files, which are not read as a stream."""
     return [path for path in paths if os.path.isfile(path)]
-
-
-def _settings(signature: str, options: ScoreOptions, in_shards: bool) -> dict[str, str]:
-    """Return what decides the output besides the input, by the names of the options."""
-    return {
-        "signature": signature,
-        "source": options.source,
-        "columns": str(options.columns),
-        "group_size": str(options.group_size),
-        "sort": str(options.sort),
-        "keep_evidence": str(options.keep_evidence),
-        "on_error": options.on_error,
-        "reading": "shards" if in_shards else "stream",
-    }
 
 
 class _FileScoring:
@@ -151,18 +135,17 @@ class _FileScoring:
 
     def score_shards(self, files: list[InputFile]) -> None:
         """Score all shards that an earlier run has not scored."""
-        by_key = self._scorer.scope == "group" and self._options.group_size is None
-        size = self._options.group_size if self._scorer.scope == "group" else None
         job = ShardJob(
             files=files,
             folder=self._folder.parts_folder(remote=self._cluster is not None),
             columns=self._options.columns,
-            grouping=Grouping(by_key, size),
+            grouping=grouping_of(self._scorer, self._options.group_size),
             on_error=self._options.on_error,
         )
         shards = plan_shards(files, self._folder.shard_bytes, job.grouping, job.columns)
+        complete = self._complete_parts(job)
         for part in self._earlier:
-            self._check_input(job, part, next(shards, None))
+            complete.check_input(part, next(shards, None))
             self._record(part)
         self._run.totals.merge(self.totals)
         first = list(islice(shards, 2))
@@ -184,8 +167,9 @@ class _FileScoring:
 
     def _score_here(self, job: ShardJob, shards: Iterator[Shard]) -> None:
         """Score shards in this process, directly to the output."""
+        complete = self._complete_parts(job)
         for shard in shards:
-            part = self._complete_part(job, shard)
+            part = complete.find(shard)
             if part is not None:
                 self._append(job, part)
                 continue
@@ -197,52 +181,17 @@ class _FileScoring:
 
     def _assemble(self, executor: Executor, job: ShardJob, shards: Iterator[Shard]) -> None:
         """Append the parts of other processes to the output, in order."""
-        first = next(shards)
-        due = first.index
-        parts: dict[int, Part] = {}
+        for part in parts_in_order(executor, shards, self._complete_parts(job), self._keys):
+            self._append(job, part)
+            if self._run.stopped_by:
+                return
 
-        def tasks() -> Iterator[ShardTask]:
-            for shard in chain([first], shards):
-                part = self._complete_part(job, shard)
-                if part is None:
-                    yield ShardTask(shard)
-                else:
-                    parts[shard.index] = part
-
-        for scored in chain(executor.run(tasks()), [None]):
-            if scored is not None:
-                parts[_index(scored)] = scored
-            while due in parts:
-                part = self._without_repeated_keys(executor, parts.pop(due))
-                self._append(job, part)
-                if self._run.stopped_by:
-                    return
-                due += 1
-
-    def _without_repeated_keys(self, executor: Executor, part: Part) -> Part:
-        """Return a part whose groups do not occur in earlier shards. Scores it again otherwise."""
-        repeated = [digest for digest in part.key_digests if digest in self._keys]
-        if not repeated or part.shard is None:
-            return part
-        (again,) = executor.run([ShardTask(part.shard, repeated)])
-        return again
-
-    def _complete_part(self, job: ShardJob, shard: Shard) -> Part | None:
-        """Return the part of a shard if an earlier process has completed its files."""
-        files = PartFiles(job.folder, shard.index)
-        try:
-            part = msgspec.json.decode(read_file(files.record), type=Part)
-            is_intact = bool(intact_parts(files.rows, files.errors, [part]))
-        except (FileNotFoundError, msgspec.MsgspecError):
-            return None
-        if part.stopped_by or not is_intact or set(part.key_digests) & self._keys:
-            return None
-        self._check_input(job, part, shard)
-        return part
+    def _complete_parts(self, job: ShardJob) -> CompleteParts:
+        return CompleteParts(job, str(self._options.output), self._keys)
 
     def _append(self, job: ShardJob, part: Part) -> None:
         """Append the files of a part to the output, and remove them."""
-        source, target = PartFiles(job.folder, _index(part)), self._folder.files
+        source, target = PartFiles(job, index_of(part)), self._folder.files
         if not isinstance(target, OrderedRows):
             raise TypeError("the parts of shards are in input order")
         _copy(source.rows, target.output.handle, part.rows, self._on_output)
@@ -254,18 +203,6 @@ class _FileScoring:
         self._run.totals.merge(part.totals)
         self._record(part)
         self._display.update(self._run.totals, self._position, self._run.usage)
-
-    def _check_input(self, job: ShardJob, part: Part, shard: Shard | None) -> None:
-        """Raise UsageError if a shard is not the one that an earlier process has scored."""
-        if shard is not None and part.shard == shard:
-            if is_parquet(job.files[0].path):
-                return  # decoding would take as long as scoring
-            checksum = 0
-            for _, line in input_lines(job.files, shard):
-                checksum = zlib.crc32(line, checksum)
-            if checksum == part.input_checksum:
-                return
-        raise changed_input(self._options)
 
     # --- streams -------------------------------------------------------------------------------
 
@@ -307,12 +244,6 @@ class _FileScoring:
             self._run.stopped_by = part.stopped_by
             self.totals.rows += part.totals.rows
         return bool(part.stopped_by)
-
-
-def _index(part: Part) -> int:
-    if part.shard is None:
-        raise ValueError("the part of a stream has no shard")
-    return part.shard.index
 
 
 def _copy(source: str, target: IO[bytes], size: int, on_output: OnOutput | None = None) -> None:

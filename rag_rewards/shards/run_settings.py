@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rag_rewards.errors import UsageError
+from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.shards.files import InputFile
 
 
@@ -46,6 +47,23 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                     f"cannot resume {name}: the input {file.path} has changed "
                     f"({_difference(before_file, file)}): start again without `resume`"
                 )
+
+
+def settings_of(signature: str, options: ScoreOptions, reading: str) -> dict[str, str]:
+    """Return what decides the output besides the input, by the names of the options.
+
+    `reading` is how the run reads its input and divides its output.
+    """
+    return {
+        "signature": signature,
+        "source": options.source,
+        "columns": str(options.columns),
+        "group_size": str(options.group_size),
+        "sort": str(options.sort),
+        "keep_evidence": str(options.keep_evidence),
+        "on_error": options.on_error,
+        "reading": reading,
+    }
 
 
 def _difference(before: InputFile, now: InputFile) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from rag_rewards.groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.io.sources import chunks, group_chunks
-from rag_rewards.io.storage import is_remote, join, remove_file, upload
+from rag_rewards.io.storage import is_remote, join, local_path, remove_file, upload
 from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
 from rag_rewards.rows.first_error import describe_first_error, rows_before_error
 from rag_rewards.scorer import Scorer
@@ -29,7 +29,8 @@ class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
     """What a process needs, besides a scorer, to score shards of one run.
 
     files     input files
-    folder    folder of the part files
+    folder    folder of the part files, or of their records only if there is an `output`
+    output    folder of an output that consists of part files; None for one file
     columns   columns of fields that have another name, as in `ColumnMap`
     grouping  rows that form a group
     on_error  write rows in error to a file, or end the shard before the first one
@@ -37,6 +38,7 @@ class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
 
     files: list[InputFile]
     folder: str
+    output: str | None = None
     columns: str | None = None
     grouping: Grouping = Grouping()
     on_error: OnError = "report"
@@ -86,6 +88,11 @@ class Part(msgspec.Struct, kw_only=True):
         self.rows_checksum = zlib.crc32(chunk.output, self.rows_checksum)
         self.errors_checksum = zlib.crc32(records, self.errors_checksum)
         self.totals.merge(chunk.totals)
+
+
+def grouping_of(scorer: Scorer, group_size: int | None) -> Grouping:
+    """Return the rows that belong to one shard."""
+    return Grouping(group_size is None, group_size) if scorer.scope == "group" else Grouping()
 
 
 def score_shard(
@@ -147,13 +154,16 @@ def _chunks(
 
 
 class PartFiles:
-    """The files of a shard in the folder of a run: scored rows, error records, and the record."""
+    """The files of a shard: scored rows, error records, and the record."""
 
-    def __init__(self, folder: str, index: int) -> None:
+    def __init__(self, job: ShardJob, index: int) -> None:
         name = f"{index:06d}"
+        self.record = join(job.folder, f"{name}.json")
+        folder = job.folder
+        if job.output is not None:
+            folder, name = job.output, f"part-{index:05d}"
         self.rows = join(folder, f"{name}.jsonl")
         self.errors = join(folder, f"{name}.errors.jsonl")
-        self.record = join(folder, f"{name}.json")
 
     def remove(self) -> None:
         """Remove the files, the record first."""
@@ -161,39 +171,56 @@ class PartFiles:
             remove_file(path)
 
 
-def score_to_part(scorer: Scorer, job: ShardJob, task: ShardTask) -> Part:
-    """Score a shard to files of the job's folder, and return its record.
+def score_to_part(
+    scorer: Scorer, job: ShardJob, task: ShardTask, earlier: Container[bytes] = ()
+) -> Part:
+    """Score a shard to part files, and return its record.
 
     The files get their names when they are complete, the record at last. Several processes may
-    score one shard, since their files are equal.
+    score one shard, since their files are equal. `earlier` are digests of the keys of earlier
+    groups, if this process knows all of them.
     """
-    files = PartFiles(job.folder, task.shard.index)
-    with new_file(files.rows) as rows, new_file(files.errors) as errors:
+    files = PartFiles(job, task.shard.index)
+    is_output = job.output is not None
+    with (
+        new_file(files.rows, sync=is_output) as rows,
+        new_file(files.errors, sync=is_output, keep_empty=not is_output) as errors,
+    ):
 
         def write(chunk: ScoredChunk) -> None:
             rows.write(chunk.output)
             errors.writelines(chunk.errors)
 
-        part = score_shard(scorer, job, task.shard, write, earlier=frozenset(task.repeated))
+        earlier = earlier or frozenset(task.repeated)
+        part = score_shard(scorer, job, task.shard, write, earlier=earlier)
     with new_file(files.record) as record:
         record.write(msgspec.json.encode(part))
     return part
 
 
 @contextlib.contextmanager
-def new_file(name: str) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name at the end of the block. After an error it is removed."""
+def new_file(name: str, *, sync: bool = False, keep_empty: bool = True) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name at the end of the block. After an error it is removed.
+
+    `sync` writes its content to the disk before. Without `keep_empty`, an empty file gets no name.
+    """
     if is_remote(name):
         with tempfile.NamedTemporaryFile() as handle:
             yield cast("IO[bytes]", handle)
             handle.flush()
-            upload(Path(handle.name), name)
+            if handle.tell() or keep_empty:
+                upload(Path(handle.name), name)
         return
-    path = Path(name)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    path = Path(local_path(name))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with temporary.open("wb") as handle:
             yield handle
-        temporary.replace(path)
+            has_name = handle.tell() > 0 or keep_empty
+            if sync:
+                handle.flush()
+                os.fsync(handle.fileno())
+        if has_name:
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -18,7 +18,8 @@ WITH_MODELS = {"score", "audit", "calibrate", "explain", "serve", "init", "probe
 
 NAMES = {
     "score": "--output -o --recipe -r --set --config --hardened --workers --keep-evidence "
-    "--on-error --group-size --sort --progress --no-progress --table --jsonl --track",
+    "--on-error --group-size --sort --progress --no-progress --table --jsonl --track "
+    "--output-format",
     "recipes": "--json",
     "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
     "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "

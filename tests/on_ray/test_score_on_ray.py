@@ -126,6 +126,25 @@ def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, bucket: Bucket, tmp
     assert not [key for key in bucket.keys("scored.jsonl.run/") if not key.endswith("/")]
 
 
+def test_part_files(nodes: RayNodes, bucket: Bucket, tmp_path) -> None:
+    data = rows(8000, invalid=2500)
+    (tmp_path / "rows.jsonl").write_bytes(data)
+    parts = ["--output-format", "parts"]
+    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", "one").end(3)
+    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", "ray", *parts, *on_ray(nodes)).end(3)
+    names = sorted(path.name for path in (tmp_path / "ray").iterdir())
+    assert names[0] == "manifest.json"
+    assert len(names) > 4
+    for suffix, expected in (("", "one"), (".errors", "one.errors.jsonl")):
+        files = sorted((tmp_path / "ray").glob(f"part-?????{suffix}.jsonl"))
+        content = b"".join(file.read_bytes() for file in files)
+        assert content == (tmp_path / expected).read_bytes()
+    url = bucket.url("parts")
+    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", url, *parts, *on_ray(nodes)).end(3)
+    for name in names[1:]:
+        assert bucket.read(f"parts/{name}") == (tmp_path / "ray" / name).read_bytes()
+
+
 def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_path) -> None:
     source = ROOT / "examples" / "tiny-world.jsonl"
     lines = source.read_bytes().splitlines(keepends=True)

@@ -1,0 +1,141 @@
+"""Scoring of an input to a folder of part files, which nothing appends to one file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+from rag_rewards.errors import OptionError
+from rag_rewards.io.progress import Progress
+from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
+from rag_rewards.io.sources import CHUNK_BYTES, is_splittable
+from rag_rewards.io.storage import input_files, open_file
+from rag_rewards.scorer import Scorer
+from rag_rewards.shards.executor import ClusterExecutor, Executor
+from rag_rewards.shards.files import InputFile
+from rag_rewards.shards.in_order import CompleteParts, index_of, parts_in_order
+from rag_rewards.shards.parts_folder import ManifestPart, PartsFolder
+from rag_rewards.shards.plan import plan_shards, shard_bytes, splittable_files
+from rag_rewards.shards.run_settings import RunSettings, settings_of
+from rag_rewards.shards.score import (
+    Part,
+    PartFiles,
+    ShardJob,
+    ShardTask,
+    grouping_of,
+    score_to_part,
+)
+
+MAX_PARTS = 10_000
+"""Number of parts above which they become larger. The names have five digits."""
+
+
+def score_to_parts(
+    scorer: Scorer,
+    options: ScoreOptions,
+    run: ScoringRun,
+    display: Progress,
+    on_output: OnOutput | None,
+    cluster: ClusterExecutor | None = None,
+) -> None:
+    """Score an input to a folder of part files. `cluster` scores the shards on other machines.
+
+    Raises UsageError if the input cannot be read in shards or has changed, if `resume` finds a run
+    with other settings, or if the folder contains other files.
+    """
+    files = _files(options)
+    settings = RunSettings(options=settings_of(run.signature, options, "parts"), files=files)
+    folder = PartsFolder(str(options.output), settings)
+    with contextlib.closing(folder):
+        if options.resume and (manifest := folder.resume()) is not None:
+            run.totals, run.was_complete = manifest.totals, True
+            return
+        if not folder.has_begun:
+            folder.start(_shard_bytes(files, options))
+        job = ShardJob(
+            files=files,
+            folder=folder.records,
+            output=folder.path,
+            columns=options.columns,
+            grouping=grouping_of(scorer, options.group_size),
+            on_error=options.on_error,
+        )
+        shards = plan_shards(files, folder.shard_bytes, job.grouping, job.columns)
+        entries: list[ManifestPart] = []
+        with display, contextlib.ExitStack() as stack:
+            keys: set[bytes] = set()
+            first = list(islice(shards, 2))
+            if cluster is not None:
+                cluster.begin(job)
+                executor: Executor = cluster
+            elif options.workers == 1 or len(first) < 2:
+                executor = _ThisProcess(scorer, job, keys)
+            else:
+                # The modules that start processes take time to import.
+                from rag_rewards.shards.local import LocalExecutor
+
+                executor = LocalExecutor(scorer, job, options.workers)
+                stack.callback(executor.close)
+            complete = CompleteParts(job, str(options.output), keys)
+            position = 0
+            for part in parts_in_order(executor, chain(first, shards), complete, keys):
+                if on_output is not None:
+                    _pass_rows(job, part, on_output)
+                run.totals.merge(part.totals)
+                if part.stopped_by:
+                    run.stopped_by, run.partial = part.stopped_by, str(options.output)
+                    return
+                keys.update(part.key_digests)
+                entries.append(ManifestPart.of(job, part))
+                position += _size(part)
+                display.update(run.totals, position, run.usage)
+        for file in files:
+            file.check()
+        folder.finish(run.totals, entries)
+
+
+def _files(options: ScoreOptions) -> list[InputFile]:
+    """Return the input files. Raises UsageError if they cannot be read from any row."""
+    paths = input_files(options.source)
+    paths = [options.source] if paths is None else paths
+    for path in paths:
+        if not is_splittable(path):
+            raise OptionError(
+                "{file} is a stream, compressed or empty, so that it has no shards: decompress or "
+                "remove it, or use {output_format} file",
+                file=path,
+            )
+    return splittable_files(paths)
+
+
+def _shard_bytes(files: list[InputFile], options: ScoreOptions) -> int:
+    size = CHUNK_BYTES if options.models.is_set else shard_bytes(files, options.workers)
+    return max(size, sum(file.size for file in files) // MAX_PARTS)
+
+
+class _ThisProcess:
+    """Scores shards one after the other in this process. See `Executor`.
+
+    keys  digests of the keys of earlier groups, which the caller extends
+    """
+
+    def __init__(self, scorer: Scorer, job: ShardJob, keys: set[bytes]) -> None:
+        self._scorer, self._job, self._keys = scorer, job, keys
+
+    def run(self, tasks: Iterable[ShardTask]) -> Iterator[Part]:
+        for task in tasks:
+            yield score_to_part(self._scorer, self._job, task, self._keys)
+
+    def close(self) -> None: ...
+
+
+def _pass_rows(job: ShardJob, part: Part, on_output: OnOutput) -> None:
+    """Pass the scored rows of a part in blocks that end with a row."""
+    with open_file(PartFiles(job, index_of(part)).rows) as handle:
+        while lines := handle.readlines(1 << 20):
+            on_output(b"".join(lines))
+
+
+def _size(part: Part) -> int:
+    return sum(piece.end - piece.start for piece in part.shard.pieces) if part.shard else 0
