@@ -170,8 +170,8 @@ def naive(model: Any, request: Any, response_only: bool) -> dict[tuple[int, int]
             logits = model(ids, use_cache=False, logits_to_keep=keep).logits[0]
             logprobs = torch.log_softmax(logits.float(), -1)
         at = len(logprobs) - len(tokens) - 1
-        chosen = torch.tensor(tokens, device=model.device)
-        values[context, response] = logprobs[at:-1].gather(1, chosen[:, None])[:, 0].cpu().tolist()
+        targets = torch.tensor(tokens, device=model.device)
+        values[context, response] = logprobs[at:-1].gather(1, targets[:, None])[:, 0].cpu().tolist()
     return values
 
 
@@ -494,18 +494,18 @@ def main() -> None:
         "precision": ("Precision, as differences from float32", precision),
         "sizes": ("Seconds of 3,072 rows of logits, by rows and tokens at a time", sizes_in_memory),
     }
-    chosen = [name for name in parts if getattr(options, name)]
-    for name in chosen:
+    sections = [name for name in parts if getattr(options, name)]
+    for name in sections:
         title, table = parts[name]
         lines += [f"## {title}", "", *table(options), ""]
-    if not chosen:
+    if not sections:
         lines += [f"## {work}", "", *reference(work, options), ""]
     page = "\n".join(lines)
     print(page)
     if options.shape != "tiny":
         RESULT.parent.mkdir(exist_ok=True)
         device = [options.device] if options.device != "cpu" else []
-        name = "-".join([RESULT.stem, *chosen, *device])
+        name = "-".join([RESULT.stem, *sections, *device])
         RESULT.with_name(f"{name}.md").write_text(page, encoding="utf-8")
 
 

@@ -23,7 +23,7 @@ def timed_parts(clock: Callable[[], float]) -> Iterator[dict[str, float]]:
 
     seconds: dict[str, float] = {}
     parts = {
-        "forward": (ModelForward, "run_step"),
+        "forward": (ModelForward, "_hidden"),
         "attention": (TreeAttention, "attend"),
         "vocabulary": (Vocabulary, "logprobs"),
         "logits": (Vocabulary, "_logits"),
@@ -131,13 +131,15 @@ def table(run: Mapping[str, Any]) -> list[str]:
     parts, limit = run["parts"], run["limits"]
     attention = parts.get("attention", 0.0)
     logits = parts.get("logits", 0.0)
-    trunk = parts.get("forward", 0.0) - attention
+    forward, vocabulary = parts.get("forward", 0.0), parts.get("vocabulary", 0.0)
+    # The time of attention is known only for the method tree.
+    layers = "layers without attention" if attention else "layers with attention"
     rows = [
-        ("layers without attention", trunk, limit["trunk"]),
-        ("attention", attention, None),
+        (layers, forward - attention, limit["trunk"]),
+        *([("attention", attention, None)] if attention else []),
         ("logits", logits, limit["logits"]),
-        ("log Σ exp and targets", parts.get("vocabulary", 0.0) - logits, None),
-        ("everything else", run["whole"] - parts.get("forward", 0.0) - parts["vocabulary"], None),
+        ("log Σ exp and targets", vocabulary - logits, None),
+        ("everything else", run["whole"] - forward - vocabulary, None),
     ]
     lines = ["| part | seconds | 10⁹ operations | matrix products alone, s |"]
     lines += ["| --- | --- | --- | --- |"]

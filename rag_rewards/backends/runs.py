@@ -128,14 +128,14 @@ class Block:
 class Step:
     """Runs that the model computes at a time.
 
-    runs    the runs
-    blocks  keys outside of their own run that rows attend to
-    kept    rows whose keys and values later steps need, with their first position in the path
+    runs       the runs
+    blocks     keys outside of their own run that rows attend to
+    path_rows  rows whose keys and values later steps need, with their first position in the path
     """
 
     runs: tuple[Run, ...]
     blocks: tuple[Block, ...]
-    kept: tuple[tuple[slice, int], ...]
+    path_rows: tuple[tuple[slice, int], ...]
 
     @property
     def tokens(self) -> list[int]:
@@ -224,13 +224,13 @@ def _step(runs: tuple[Run, ...], following: int) -> Step:
         end = row + len(run.tokens)
         current.append(_Keys(False, run.position, run.end, row - run.position, end))
         row = end
-    kept = [
+    path_rows = [
         (slice(keys.start + keys.shift, min(keys.end, following) + keys.shift), keys.start)
         for keys in current
         if not keys.of_path and keys.start < following
     ]
     blocks += _cut(current, 0, row)
-    return Step(runs, tuple(blocks), tuple(kept))
+    return Step(runs, tuple(blocks), tuple(path_rows))
 
 
 def _cut(current: list[_Keys], position: int, row: int) -> Iterator[Block]:

@@ -30,8 +30,8 @@ def attended(plan, size):
                     for key in keys
                 ]
         rows += own
-        for kept, position in step.kept:
-            path[position:] = [None] * (position - len(path[:position])) + tokens[kept]
+        for span, position in step.path_rows:
+            path[position:] = [None] * (position - len(path[:position])) + tokens[span]
     return rows
 
 

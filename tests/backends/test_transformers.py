@@ -271,7 +271,7 @@ def test_a_head_that_slices_change_is_used_as_a_whole():
     scorer._forward.vocabulary.slice = 50
     with pytest.warns(UserWarning, match="slices of the head failed their self-check"):
         result = answer(scorer)
-    assert result.path.startswith("whole vocabulary (slices of the head failed")
+    assert result.path.startswith("tree (whole vocabulary, since slices of the head failed")
     assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
     assert result.reused > 0
 
@@ -359,7 +359,7 @@ def test_a_wrong_head_causes_whole_logits():
     scorer._forward.backbone = torch.nn.Identity()
     with pytest.warns(UserWarning, match="the head alone failed"):
         result = answer(scorer)
-    assert result.path.startswith("plain, whole logits")
+    assert result.path.startswith("plain (whole logits, since the head alone failed")
     assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 

@@ -50,11 +50,12 @@ def choose_methods(
     if (reason := check.fault("plain")) and forward.vocabulary.slice:
         forward.vocabulary.slice = None
         if not check.fault("plain"):
-            note = f"whole vocabulary (slices of the head failed their self-check: {reason})"
+            note = f"whole vocabulary, since slices of the head failed their self-check: {reason}"
             return _sharing(check, only_plain, note)
     if reason:
         forward.whole_logits = True
-        return ("plain",), f"plain, whole logits (the head alone failed its self-check: {reason})"
+        note = f"whole logits, since the head alone failed its self-check: {reason}"
+        return ("plain",), note
     return _sharing(check, only_plain, "")
 
 
@@ -63,12 +64,12 @@ def _sharing(check: _Check, only_plain: bool, note: str) -> tuple[tuple[str, ...
     if only_plain:
         return ("plain",), note
     faults = {method: check.fault(method) for method in ("tree", "shared")}
+    notes = [note] if note else []
     if all(faults.values()):
-        note = f"plain (sharing a cache failed its self-check: {faults['shared']})"
+        notes.append(f"sharing a cache failed its self-check: {faults['shared']}")
     elif faults["tree"] not in ("", _NOT_IN_TREE):
-        reason = f"shared (the tree failed its self-check: {faults['tree']})"
-        note = f"{note}; {reason}" if note else reason
-    return (*(method for method, fault in faults.items() if not fault), "plain"), note
+        notes.append(f"the tree failed its self-check: {faults['tree']}")
+    return (*(method for method, fault in faults.items() if not fault), "plain"), "; ".join(notes)
 
 
 _NOT_IN_TREE = "attention that the tree cannot express"

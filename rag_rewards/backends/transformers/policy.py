@@ -225,7 +225,8 @@ class TransformersPolicy:
         self._methods, self._note = choose_methods(self._forward, tolerance, self.plain)
         self.plain = self._methods == ("plain",)
         if self._note:
-            warnings.warn(f"{self.name or 'the model'}: {self._note}", stacklevel=2)
+            message = f"{self.name or 'the model'}: {self._methods[0]} ({self._note})"
+            warnings.warn(message, stacklevel=2)
 
     def _packs(self, requests: Sequence[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         """Yield consecutive requests that run together: about as many tokens as run at a time."""
@@ -271,7 +272,7 @@ class TransformersPolicy:
         computed = needed if method == "plain" else forward_tokens(request)
         self.usage.computed += computed
         self.usage.reused += needed - computed
-        path = self._note or method
+        path = f"{method} ({self._note})" if self._note else method
         return ScoreAnswer(logprobs, path, computed, needed - computed, self.weight_version)
 
     def _score(self, requests: Sequence[ScoreRequest]) -> tuple[list[Values], str]:
@@ -291,7 +292,7 @@ class TransformersPolicy:
             return sharing
         warnings.warn(
             f"{self.name or 'the model'}: plain for sequences of more than {most:,.0f} tokens, "
-            " because its position encodings depend on the length of the sequence",
+            "because its position encodings depend on the length of the sequence",
             stacklevel=2,
         )
         return ()

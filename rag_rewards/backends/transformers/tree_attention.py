@@ -90,14 +90,14 @@ class TreeAttention:
         return output, total
 
     def _keep(self, layer: int, key: Any, value: Any) -> None:
-        if not self._step.kept:
+        if not self._step.path_rows:
             return
         if layer not in self._path:
             shape = (1, key.shape[1], self.capacity, key.shape[3])
             values = (1, value.shape[1], self.capacity, value.shape[3])
             self._path[layer] = key.new_empty(shape), value.new_empty(values)
         keys, values = self._path[layer]
-        for rows, position in self._step.kept:
+        for rows, position in self._step.path_rows:
             place = slice(position, position + rows.stop - rows.start)
             keys[:, :, place] = key[:, :, rows]
             values[:, :, place] = value[:, :, rows]

@@ -50,14 +50,14 @@ class _Targets:
         tokens = step.tokens
         hidden = forward.run_step(tokens, step.positions, attention.of(step, forward.causal.device))
         first, self._done = self._done, self._done + len(tokens)
-        chosen = slice(bisect_left(self._rows, first), bisect_left(self._rows, self._done))
-        needed = sorted(set(self._rows[chosen]))
-        place = {row: number for number, row in enumerate(needed)}
+        span = slice(bisect_left(self._rows, first), bisect_left(self._rows, self._done))
+        predictors = sorted(set(self._rows[span]))
+        place = {row: number for number, row in enumerate(predictors)}
         logprobs = forward.logprobs(
-            hidden[[row - first for row in needed]],
-            [place[row] for row in self._rows[chosen]],
-            [self._plan.targets[k] for k in self._order[chosen]],
+            hidden[[row - first for row in predictors]],
+            [place[row] for row in self._rows[span]],
+            [self._plan.targets[k] for k in self._order[span]],
             rows,
         )
-        for k, value in zip(self._order[chosen], logprobs, strict=True):
+        for k, value in zip(self._order[span], logprobs, strict=True):
             self.values[k] = value

@@ -81,10 +81,10 @@ class Vocabulary:
     def _of_rows(self, hidden: Any, rows: Any, targets: Any) -> Any:
         """Return the log-probabilities [K] of targets [K] at rows [K] of hidden [R, H]."""
         torch = import_torch()
-        chosen, top, total = self._sums(hidden, rows, targets, running=False)
+        target_logits, top, total = self._sums(hidden, rows, targets, running=False)
         if not torch.isfinite(total).all():
-            chosen, top, total = self._sums(hidden, rows, targets, running=True)
-        return chosen - (top + total.log())[rows]
+            target_logits, top, total = self._sums(hidden, rows, targets, running=True)
+        return target_logits - (top + total.log())[rows]
 
     def _sums(self, hidden: Any, rows: Any, targets: Any, *, running: bool) -> tuple[Any, Any, Any]:
         """Return the logits [K] of targets at rows, and m [R] and Σ exp(z − m) [R] of all rows.
@@ -94,17 +94,17 @@ class Vocabulary:
         torch = import_torch()
         top = hidden.new_full((len(hidden),), torch.finfo(torch.float32).min, dtype=torch.float32)
         total = torch.zeros_like(top)
-        chosen = torch.zeros(len(rows), dtype=torch.float32, device=hidden.device)
+        target_logits = torch.zeros(len(rows), dtype=torch.float32, device=hidden.device)
         for start, logits in self._slices(hidden):
             local = targets - start
             inside = (local >= 0) & (local < logits.shape[1])
             selected = logits[rows, local.clamp(0, logits.shape[1] - 1)]
-            chosen = torch.where(inside, selected, chosen)
+            target_logits = torch.where(inside, selected, target_logits)
             if running or start == 0:
                 before, top = top, torch.maximum(top, logits.amax(-1))
                 total = total * (before - top).exp_()
             total += logits.sub_(top[:, None]).exp_().sum(-1)
-        return chosen, top, total
+        return target_logits, top, total
 
     def _slices(self, hidden: Any) -> Iterator[tuple[int, Any]]:
         """Yield the logits [R, S] of each slice in float32, with its first token.
