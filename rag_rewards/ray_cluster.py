@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -62,6 +62,8 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
     """
     with needs_extra("ray"):
         import ray
+    from rag_rewards.io.worker_process import KEEP_MEMORY  # imports the scorer
+
     if ray.is_initialized():
         yield ray
         return
@@ -69,16 +71,18 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
     quiet: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
     try:
         if address:
-            ray.init(address=address, **quiet)
+            ray.init(address=address, runtime_env={"env_vars": KEEP_MEMORY}, **quiet)
         else:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            ray.init(
-                address="local",
-                include_dashboard=False,
-                object_store_memory=LOCAL_STORE_BYTES,
-                _node_ip_address="127.0.0.1",
-                **quiet,
-            )
+            # Processes that Ray starts in advance have the variables of this process. They could
+            # not be used for actors with a runtime environment.
+            with _environment(KEEP_MEMORY | {"RAY_USAGE_STATS_ENABLED": "0"}):
+                ray.init(
+                    address="local",
+                    include_dashboard=False,
+                    object_store_memory=LOCAL_STORE_BYTES,
+                    _node_ip_address="127.0.0.1",
+                    **quiet,
+                )
     except Exception as error:  # Ray raises this class itself when a node starts too slowly
         where = without_credentials(address) if address else "on this machine"
         raise UsageError(
@@ -90,3 +94,15 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+    """Set the environment variables that are missing, for the time of the block."""
+    missing = defaults.keys() - os.environ.keys()
+    os.environ.update({name: defaults[name] for name in missing})
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)

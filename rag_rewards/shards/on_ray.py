@@ -29,7 +29,7 @@ from rag_rewards.io.storage import (
     remove_file,
     write_file,
 )
-from rag_rewards.io.worker_process import KEEP_MEMORY, ScorerArguments
+from rag_rewards.io.worker_process import ScorerArguments
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.scorer import Scorer
@@ -129,9 +129,7 @@ class RayExecutor:
     ) -> None:
         self._ray = ray
         actor = ray.remote(ShardWorker)
-        self._actor = actor.options(
-            max_restarts=0, runtime_env={"env_vars": KEEP_MEMORY}, **options.resources
-        )
+        self._actor = actor.options(max_restarts=0, **options.resources)
         self._arguments = msgspec.msgpack.encode(arguments)
         self._resources = options.resources
         self._new = [self._actor.remote(self._arguments) for _ in range(workers)]

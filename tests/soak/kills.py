@@ -38,6 +38,9 @@ COMMAND = [sys.executable, "-m", "rag_rewards"]
 CODES = {0, 3}
 """Exit codes of complete runs: all rows are scored, or some are in error."""
 
+WORKER_SECONDS = 4.0
+"""Greatest time between the start of a worker on Ray and its kill."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -202,11 +205,15 @@ class Runner:
                 env=self.nodes.environment if self.nodes else None,
             )
 
-    def workers(self, process: int) -> list[int]:
+    def workers(self, process: subprocess.Popen[bytes]) -> list[int]:
         """Return the processes that score for the command."""
         if self.nodes:
+            # Most of the time of a run on Ray passes before its workers begin.
+            while process.poll() is None and not self.nodes.workers("ShardWorker"):
+                time.sleep(0.05)
+            time.sleep(self.rng.uniform(0, WORKER_SECONDS))
             return [each.pid for each in self.nodes.workers("ShardWorker")]
-        return children(process) if self.case.workers else []
+        return children(process.pid) if self.case.workers else []
 
     def kill_one(self, process: subprocess.Popen[bytes], result: Result) -> None:
         """Kill the command or, in half of the kills, one of its workers or nodes."""
@@ -216,7 +223,7 @@ class Runner:
             os.kill(raylet, signal.SIGKILL)
             self.nodes.add()
             result.node_kills += 1
-        elif not is_command and (workers := self.workers(process.pid)):
+        elif not is_command and (workers := self.workers(process)):
             with contextlib.suppress(ProcessLookupError):  # it ended by itself
                 os.kill(self.rng.choice(workers), signal.SIGKILL)
                 result.worker_kills += 1
