@@ -40,11 +40,19 @@ CODES = {0, 3}
 
 WORKER_SECONDS = 4.0
 """Greatest time between the start of a worker on Ray and its kill."""
+SLOW_REWARD = """
+import time
+
+def length(rollout):
+    time.sleep(0.002)
+    return float(len(rollout.response))
+"""
+"""A reward whose run lasts longer than the start of its workers."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command with an input. `{source}`, `{out}` and `{address}` are replaced in its arguments.
+    """A command with an input. The names in its arguments, such as `{source}`, are replaced.
 
     workers   whether a kill may hit a process that scores for the command
     on_ray    whether the command uses a cluster, whose nodes a kill may hit, too
@@ -61,7 +69,7 @@ class Case:
     extra: tuple[str, ...] = ()
 
     def command(self, source: Path, out: Path, address: str, *, resume: bool) -> list[str]:
-        names = {"source": source, "out": out, "address": address}
+        names = {"source": source, "out": out, "folder": source.parent, "address": address}
         words = [word.format(**names) for word in self.arguments.split()]
         return [*COMMAND, *words, *(["--resume"] if resume else [])]
 
@@ -110,7 +118,8 @@ CASES = (
     ),
     Case(
         "Ray, two workers",
-        "score {source} -r arena -o {out} --workers 2 --engine ray --ray-address {address}",
+        "score {source} -r {folder}/slow.py:length -o {out} --workers 2 --engine ray "
+        "--ray-address {address}",
         "rows.jsonl",
         workers=True,
         on_ray=True,
@@ -166,6 +175,7 @@ def write_inputs(folder: Path, rows: int) -> None:
         encode({"id": str(i), **row}) for i, row in enumerate(rollouts("ctrl-rag", rows // 2))
     ]
     (folder / "groups.jsonl").write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in groups))
+    (folder / "slow.py").write_text(SLOW_REWARD, "utf-8")
     rng = random.Random(0)
     questions = [hotpotqa_row(rng, number) for number in range(rows)]
     (folder / "questions.json").write_text(json.dumps(questions), "utf-8")
