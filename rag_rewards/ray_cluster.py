@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rag_rewards.backends.addresses import without_credentials
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
+from rag_rewards.process_environment import KEEP_MEMORY
 
 Engine = Literal["local", "ray"]
 """Where rows are scored: in processes of this machine, or on a Ray cluster."""
@@ -62,7 +63,6 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
     """
     with needs_extra("ray"):
         import ray
-    from rag_rewards.io.worker_process import KEEP_MEMORY  # imports the scorer
 
     if ray.is_initialized():
         yield ray

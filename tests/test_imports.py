@@ -23,6 +23,7 @@ LAYERS = [
         "errors",
         "packages",
         "trainer_packages",
+        "process_environment",
         "rotating_file",
         "turn_entries",
         "evidence.answer_template",

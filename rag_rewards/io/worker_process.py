@@ -27,15 +27,13 @@ except ImportError:  # not on Windows
 from rag_rewards.errors import BackendError, OptionError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.process_environment import KEEP_MEMORY
 from rag_rewards.scorer import Scorer
 
 Message = tuple[bytes, bytes]
 """The encoded head and the body of a message."""
 
 _LENGTHS = struct.Struct("<QQ")
-# By default glibc returns the memory of each chunk to the system. Keeping it avoids seven of eight
-# page faults.
-KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 _START = """
 import sys
 sys.path[:] = sys.argv[2:]  # the parent's path, without the current folder
