@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 _CONTROLS = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
-_HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SURROGATES = range(0xD800, 0xE000)  # a stream of UTF-8 does not accept them
+_HIDDEN = (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), *_SURROGATES)
 _VISIBLE = _CONTROLS | dict.fromkeys(_HIDDEN, "\ufffd")
 
 
@@ -18,7 +19,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text with visible characters in place of those that control a terminal.
+    """Return text with visible characters in place of controls and of lone surrogates.
 
     >>> plain("red: \\x1b[31m")
     'red: ␛[31m'

@@ -23,6 +23,7 @@ from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_row
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.scorer import Scorer
+from rag_rewards.shorten import plain
 from rag_rewards_adapters.unscored_handler import with_value
 
 log = logging.getLogger("rag_rewards")
@@ -122,5 +123,6 @@ def value_of(result: ScoreOrError) -> float:
 def _values(results: Sequence[ScoreOrError]) -> list[float | None]:
     errors = [result for result in results if isinstance(result, RolloutError)]
     if errors:
-        log.warning("%d of %d rows are unscored: %s", len(errors), len(results), errors[0])
+        reason = plain(str(errors[0]))
+        log.warning("%d of %d rows are unscored: %s", len(errors), len(results), reason)
     return [result.value if isinstance(result, Score) else None for result in results]

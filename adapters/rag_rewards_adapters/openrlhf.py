@@ -19,6 +19,7 @@ from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import SampleRequest, response_of, rollouts_of
+from rag_rewards.shorten import plain
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.turn_sums import TurnSums
 
@@ -57,7 +58,8 @@ class RewardFunction:
         errors = [result for result in results if isinstance(result, RolloutError)]
         if errors:
             self.failed += len(errors)
-            log.error("%d rollouts are unscored so far; last error: %s", self.failed, errors[-1])
+            reason = plain(str(errors[-1]))
+            log.error("%d rollouts are unscored so far; last error: %s", self.failed, reason)
         names = self.scorer.reward.component_names
         answer = response_of(results, names, self.error_value)
         return {

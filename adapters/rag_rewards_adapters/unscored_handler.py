@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.rollout import Score, ScoreOrError
+from rag_rewards.shorten import plain
 
 log = logging.getLogger("rag_rewards")
 
@@ -45,7 +46,8 @@ class UnscoredHandler:
         self._is_first = False
         self.count += len(errors)
         if errors:
-            log.warning("%d of %d rollouts are unscored: %s", len(errors), len(scores), errors[0])
+            reason = plain(str(errors[0]))
+            log.warning("%d of %d rollouts are unscored: %s", len(errors), len(scores), reason)
         without_score = bool(errors) and len(errors) == len(scores)
         self._batches_without_score = self._batches_without_score + 1 if without_score else 0
         if self._batches_without_score >= self.patience:

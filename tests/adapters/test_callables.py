@@ -125,3 +125,10 @@ def test_a_mapping_may_contain_the_options_of_models() -> None:
     for function in (each(options), each(**options), each({"recipe": "truthrl"}, **options)):
         assert "m" in function.scorer.signature
         assert function.scorer.reward.name == "truthrl"
+
+
+def test_a_lone_surrogate_in_a_message_can_be_written_to_a_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert callables._values([RowError("found \udcff")]) == [None]
+    assert caplog.text.encode("utf-8").endswith("found \ufffd\n".encode())
