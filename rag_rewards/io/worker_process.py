@@ -151,9 +151,14 @@ def _take_standard_output() -> IO[bytes]:
 
 
 def _read_messages(messages: SimpleQueue[Message]) -> None:
-    """Read messages in a thread, which ends the process when its parent has ended."""
+    """Read messages in a thread, which ends the process when its parent has ended.
+
+    The stream belongs to this thread. At its end, Python closes sys.stdin, and would fail while the
+    thread reads from it.
+    """
+    source = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 (as long as the process)
     with contextlib.suppress(OSError):
-        while (message := _receive(sys.stdin.buffer)) is not None:
+        while (message := _receive(source)) is not None:
             messages.put(message)
     os._exit(0)
 
