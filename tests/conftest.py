@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,16 @@ if importlib.util.find_spec("hypothesis"):
         """Run after Hypothesis has read `--hypothesis-profile`."""
         if settings().derandomize:
             forget_imported_constants()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape lone surrogates of logs in reports, which a parallel run sends as UTF-8."""
+    report = yield
+    report.sections = [
+        (title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections
+    ]
+    return report
 
 
 @pytest.fixture(scope="session")
