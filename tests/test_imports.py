@@ -185,7 +185,9 @@ def test_only_training_imports_the_adapters():
             assert "rag_rewards_adapters" not in path.read_text("utf-8"), name
 
 
-@pytest.mark.parametrize("module", ["rag_rewards", "rag_rewards.scorer", "rag_rewards.io.pool"])
+@pytest.mark.parametrize(
+    "module", ["rag_rewards", "rag_rewards.scorer", "rag_rewards.io.chunk_workers"]
+)
 def test_importing_loads_nothing_heavy(module):
     code = f"import sys, {module}; print(*sorted({HEAVY!r} & sys.modules.keys()))"
     code = code.replace(repr(HEAVY), repr(set(HEAVY)))

@@ -154,7 +154,9 @@ def test_recipes_of_a_mix_have_the_meanings_of_their_components(
 @pytest.mark.parametrize("reference", REWARDS)
 def test_serve(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Any] = []
-    monkeypatch.setattr("rag_rewards.cli.serve.run_server", lambda spec, *_: served.append(spec))
+    monkeypatch.setattr(
+        "rag_rewards.cli.serve.run_server", lambda spec, *_, **__: served.append(spec)
+    )
     assert _run("serve", "-r", reference) == 0
     score = Scorer.load(served[0]).score_each([rr.decode_row(ROW)])[0]
     assert isinstance(score, rr.Score)

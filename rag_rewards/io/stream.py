@@ -30,7 +30,7 @@ def score_chunks(
         yield from map(scorer.score_rows, chunks)
         return
     # The modules that start processes take time to import.
-    from rag_rewards.io.pool import score_in_workers
+    from rag_rewards.io.chunk_workers import score_in_workers
 
     yield from score_in_workers(scorer, chunks, workers)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from queue import SimpleQueue
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import msgspec
 
-from rag_rewards.errors import BackendError
-from rag_rewards.io.worker_process import ScorerArguments, WorkerProcess, answer_messages
+from rag_rewards.io.worker_pool import WorkerPool
+from rag_rewards.io.worker_process import ScorerArguments, answer_messages
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.answer import ShardAnswer, answer_task
 from rag_rewards.shards.score import Part, ShardJob, ShardTask
-
-ATTEMPTS = 3
-"""Number of processes that try to score one shard before the run ends."""
 
 
 class _Arguments(msgspec.Struct, frozen=True):
@@ -26,29 +22,18 @@ class _Arguments(msgspec.Struct, frozen=True):
 class LocalExecutor:
     """Scores shards in processes of this machine. See `Executor`.
 
-    A shard whose process ends is scored again by a new process, `ATTEMPTS` times in all. Raises
-    UsageError when the scorer has models, or a recipe that is not plain data.
+    Raises UsageError when the scorer has models, or a recipe that is not plain data.
     """
 
     def __init__(self, scorer: Scorer, job: ShardJob, workers: int) -> None:
-        self._arguments = _Arguments(ScorerArguments.of(scorer), job)
-        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
-        self._workers: set[WorkerProcess] = set()
-        self._is_closed = False
-        for _ in range(workers):
-            self._idle.put(self._start())
-        self._threads = ThreadPoolExecutor(workers)
+        arguments = _Arguments(ScorerArguments.of(scorer), job)
+        self._pool = WorkerPool(__name__, arguments, workers)
         self._limit = workers + 1  # one task more, so that no worker waits for its next one
-
-    def _start(self) -> WorkerProcess:
-        worker = WorkerProcess(__name__, self._arguments)
-        self._workers.add(worker)
-        return worker
 
     def run(self, tasks: Iterable[ShardTask]) -> Iterator[Part]:
         open_tasks: set[Future[Part]] = set()
         for task in tasks:
-            open_tasks.add(self._threads.submit(self._score, task))
+            open_tasks.add(self._pool.submit(self._score, task))
             if len(open_tasks) >= self._limit:
                 done, open_tasks = wait(open_tasks, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -57,39 +42,11 @@ class LocalExecutor:
             yield from (future.result() for future in done)
 
     def _score(self, task: ShardTask) -> Part:
-        exit_code = 0
-        for _ in range(ATTEMPTS):
-            worker = self._idle.get()
-            if self._is_closed:
-                self._idle.put(worker)
-                break
-            answer = worker.ask(task)
-            if answer is not None:
-                self._idle.put(worker)
-                return msgspec.msgpack.decode(answer[0], type=ShardAnswer).result()
-            exit_code = worker.exit_code()
-            if self._is_closed:
-                self._idle.put(worker)
-                break
-            self._replace(worker)
-        raise BackendError(
-            f"{ATTEMPTS} scoring workers ended (the last with exit code {exit_code}) at "
-            f"{task.shard.lines}: use fewer workers"
-        )
-
-    def _replace(self, worker: WorkerProcess) -> None:
-        self._workers.discard(worker)
-        worker.close()
-        self._idle.put(self._start())
+        head, _ = self._pool.ask(task.shard.lines, task)
+        return msgspec.msgpack.decode(head, type=ShardAnswer).result()
 
     def close(self) -> None:
-        self._is_closed = True
-        for worker in list(self._workers):
-            worker.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        for worker in self._workers:
-            worker.kill()
-            worker.close()
+        self._pool.close()
 
 
 def main() -> None:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from command_line import COMMAND, ROOT, Cli, Result, stdin_of
 
 from rag_rewards.cli.entry import main
-
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "rag_rewards"]
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Cli = Callable[..., Result]
-
-
-def stdin_of(data: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 from importlib import metadata
 
 import pytest
-from conftest import Cli
+from command_line import Cli
 
 from rag_rewards import packages, trainer_packages
 from rag_rewards.cli import doctor

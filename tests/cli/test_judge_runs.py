@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import COMMAND, ROOT
+from command_line import COMMAND, ROOT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 

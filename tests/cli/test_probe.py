@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
+from command_line import COMMAND, ROOT
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from conftest import COMMAND, ROOT  # type: ignore[import-not-found]
+from command_line import COMMAND, ROOT
 
 from rag_rewards.io.worker_process import WorkerProcess
 

@@ -1,108 +1,12 @@
-"""Servers in this process, over ASGI, or as separate processes."""
+"""A fixture that starts servers as processes."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import random
 import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
-import httpx
 import pytest
-
-from rag_rewards.evidence.protocols import Models
-from rag_rewards.loading import RecipeSpec, load_recipe
-from rag_rewards.scorer import Scorer
-from rag_rewards.server.app import RewardServer
-from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import build
-
-ARENA = {
-    "response": "<relevance>[1]</relevance><analysis>1</analysis><answer>Seine</answer>",
-    "answers": ["Seine"],
-    "supporting": [1],
-}
-
-
-@contextlib.asynccontextmanager
-async def connect(
-    plan: RecipeSpec, models: Models | None = None, **options: Any
-) -> AsyncIterator[tuple[httpx.AsyncClient, RewardServer]]:
-    """Yield a client without a socket, and its server, which has loaded the recipe."""
-    server = RewardServer(
-        lambda: Scorer.load(plan, models=models),
-        load_recipe(plan).component_names,
-        ServerOptions(**options),
-    )
-    await server.start()
-    transport = httpx.ASGITransport(build(server))
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://test", headers={"Content-Type": "application/json"}
-    ) as client:
-        yield client, server
-
-
-def run(test: Callable[[], Any]) -> None:
-    """Run a coroutine of a test."""
-    asyncio.run(test())
-
-
-class Running:
-    """A process that runs `rag-rewards serve` on a free port."""
-
-    def __init__(self, arguments: Sequence[object], port: int | None = None) -> None:
-        self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "rag_rewards", "serve", "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [*command, *map(str, arguments)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
-
-    def wait(self, status: int = 200, seconds: float = 180.0) -> dict[str, Any]:
-        """Wait until /health returns this status."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            with contextlib.suppress(httpx.TransportError):
-                answer = httpx.get(f"{self.url}/health", timeout=5)
-                if answer.status_code == status:
-                    return answer.json()  # type: ignore[no-any-return]
-            if self.process.poll() is not None:
-                raise AssertionError(f"the server ended: {self.process.stderr.read()}")  # type: ignore[union-attr]
-            time.sleep(0.05)
-        raise AssertionError(f"no {status} within {seconds} seconds")
-
-    def wait_until_closed(self) -> None:
-        """Wait until the server accepts no connections."""
-        with contextlib.suppress(httpx.TransportError):
-            while True:
-                httpx.get(f"{self.url}/health", timeout=5)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Stop the server; return its exit code and its standard error."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=180)
-        return self.process.returncode, log
-
-
-def free_port() -> int:
-    """Return a free port that the system does not assign to clients."""
-    ports = range(15_000, 32_000)  # below the ports of clients
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port := random.SystemRandom().choice(ports)))
-            return port
+from running_server import Running
 
 
 @pytest.fixture

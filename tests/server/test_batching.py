@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from conftest import connect
+from running_server import connect
 from virtual_time import run_in_virtual_time
 
 from rag_rewards import decode_row

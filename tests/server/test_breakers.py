@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import connect
+from running_server import connect
 
 from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.openai import OpenAIJudge

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import run
+from running_server import run
 from uvicorn import Config
 from uvicorn.server import ServerState
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-from conftest import Running
+from running_server import Running
 
 from rag_rewards.server.run import REMOTE_IN_FLIGHT
 

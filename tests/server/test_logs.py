@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import ARENA, Running, connect, run
+from running_server import ARENA, Running, connect, run
 
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import ARENA, Running
+from running_server import ARENA, Running
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 from judge_server import JudgeServer, Reply, Request

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import ARENA, Running
+from running_server import ARENA, Running
 
 BODY = {"rollouts": [ARENA]}
 JSON = {"Content-Type": "application/json"}

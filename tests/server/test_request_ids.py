@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import ARENA, connect, run
+from running_server import ARENA, connect, run
 
 from rag_rewards.loading import RecipeSpec
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ARENA, connect, run
 from fastapi import Request
 from growth import assert_linear
+from running_server import ARENA, connect, run
 
 import rag_rewards as rr
 from rag_rewards.errors import UsageError

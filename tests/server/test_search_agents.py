@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import connect, run
+from running_server import connect, run
 
 import rag_rewards as rr
 from rag_rewards.cli import main

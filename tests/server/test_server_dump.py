@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from conftest import ARENA, Running
+from running_server import ARENA, Running
 
 
 def test_a_server_writes_the_rollouts_of_its_routes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from conftest import connect, run
+from running_server import connect, run
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "backends"))
 import tiny_models

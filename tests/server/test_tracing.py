@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import ARENA, Running, connect, run
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from running_server import ARENA, Running, connect, run
 
 from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.evidence.protocols import Models

@@ -6,28 +6,11 @@ import random
 import sys
 
 import pytest
-from cli.conftest import stdin_of  # type: ignore[import-not-found]
-from shards.random_rows import write_random_input  # type: ignore[import-not-found]
-
-from rag_rewards.shards.run_folder import RunFolder
+from command_line import stdin_of
+from interruption import Interruption, interrupt
+from random_rows import write_random_input
 
 SIZES = [1, 200, 1000, 3000, 10_000]
-
-
-class Interruption(BaseException):
-    pass
-
-
-def interrupt(patch, part):
-    """Interrupt a run before it records its part of this number."""
-    count, add = iter(range(1, part + 1)), RunFolder.add
-
-    def interrupted(folder, record):
-        if next(count) == part:
-            raise Interruption
-        add(folder, record)
-
-    patch.setattr(RunFolder, "add", interrupted)
 
 
 def options_of(rng, recipe):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from shards.random_rows import row  # type: ignore[import-not-found]
+from random_rows import row
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no fork and no SIGKILL")
 

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from shards.random_rows import row  # type: ignore[import-not-found]
+from random_rows import row
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 

@@ -7,8 +7,8 @@ import random
 import zlib
 
 import pytest
-from shards.random_rows import row, write_random_input  # type: ignore[import-not-found]
-from shards.test_equal_bytes import Interruption  # type: ignore[import-not-found]
+from interruption import Interruption
+from random_rows import row, write_random_input
 
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.score_file import score_file

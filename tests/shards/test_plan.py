@@ -9,7 +9,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from shards.random_rows import write_random_input  # type: ignore[import-not-found]
+from random_rows import write_random_input
 
 from rag_rewards.errors import UsageError
 from rag_rewards.groups import line_groups_by_key, line_groups_by_size

@@ -10,14 +10,15 @@ import shutil
 import sys
 
 import pytest
-from cli.conftest import stdin_of  # type: ignore[import-not-found]
-from shards.random_rows import row  # type: ignore[import-not-found]
-from shards.test_equal_bytes import Interruption, interrupt  # type: ignore[import-not-found]
+from command_line import stdin_of
+from interruption import Interruption, interrupt
+from random_rows import row
 
 from rag_rewards.errors import BackendError, OptionError, UsageError
 from rag_rewards.io import sources
 from rag_rewards.io.output import Output
-from rag_rewards.shards import local, reader, run_folder
+from rag_rewards.io.worker_process import WorkerProcess
+from rag_rewards.shards import reader, run_folder
 
 RECIPE = "ctrl-rag"
 
@@ -259,29 +260,29 @@ def _raise(*_):
 def test_a_worker_that_ends_is_replaced(source, score, shard_size, monkeypatch):
     shard_size(10_000)
     expected = score(source, RECIPE).rows
-    ask, asked = local.WorkerProcess.ask, []
+    ask, messages = WorkerProcess.ask, []
 
     def killed(worker, *message):
-        asked.append(message)
-        if len(asked) in (1, 3):
+        messages.append(message)
+        if len(messages) in (1, 3):
             worker.kill()
         return ask(worker, *message)
 
-    monkeypatch.setattr(local.WorkerProcess, "ask", killed)
+    monkeypatch.setattr(WorkerProcess, "ask", killed)
     assert score(source, RECIPE, "workers.jsonl", workers=2).rows == expected
 
 
 def test_a_shard_at_which_workers_end_repeatedly(source, score, shard_size, monkeypatch, tmp_path):
     shard_size(10_000)
-    ask = local.WorkerProcess.ask
+    ask = WorkerProcess.ask
 
-    def killed(worker, task):
+    def killed(worker, task, body):
         if task.shard.index == 2:
             worker.kill()
-        return ask(worker, task)
+        return ask(worker, task, body)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local.WorkerProcess, "ask", killed)
+        patch.setattr(WorkerProcess, "ask", killed)
         with pytest.raises(BackendError, match=r"3 scoring workers ended .*-9\) at lines \d+ to"):
             score(source, RECIPE, workers=2)
     assert not (tmp_path / "out.jsonl").exists()
