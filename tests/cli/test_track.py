@@ -148,10 +148,12 @@ def values_of(items: Any) -> dict[str, Any]:
 
 
 def test_wandb(cli: Any, rows: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     cli("score", rows, *SCORE, "--jsonl", "--track", "wandb", code=3)
+    # The service of wandb writes the file after the end of the run, at the latest when it stops.
+    wandb.teardown()
     summary, history, settings, has_output = wandb_run(tmp_path)
     assert summary["correct"] == 0.75
     assert summary["rows_in_error"] == 1
