@@ -148,8 +148,8 @@ def line_groups_by_key(
     """Yield the groups of adjacent lines with one key.
 
     A group has a problem if its key also occurs in an earlier group, and if it is next to a line
-    whose key cannot be read, because this line can belong to it. The digests of all keys are added
-    to `keys`. `earlier` are the digests of the keys of groups before the first line.
+    whose key cannot be read, because this line can belong to it. `earlier` are the digests of the
+    keys of groups before the first line. The digests of all other keys are added to `keys`.
     """
     digests = set() if keys is None else keys
     group = LineGroup([])
@@ -180,7 +180,8 @@ def line_groups_by_key(
                     f"the rows of group {shorten(own, 60)!r} are not adjacent: sort the file by "
                     "group, or use the option `sort`"
                 )
-            digests.add(digest)
+            else:
+                digests.add(digest)
         uncertainty = ""
         group.lines.append((number, line))
     if group.lines:

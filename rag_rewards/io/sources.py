@@ -92,21 +92,22 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
     return source
 
 
-def _has_size(path: str) -> bool:
-    """Return whether a path is a file of known size. Files of the system may have content and 0."""
-    return os.path.isfile(path) and os.path.getsize(path) > 0
-
-
 def is_splittable(path: str) -> bool:
     """Return whether a file can be read from any row: neither a device nor compressed.
 
     Raises UsageError when the file cannot be read.
     """
-    if not is_remote(path) and not _has_size(local_path(path)):
+    if not is_remote(path) and not os.path.isfile(local_path(path)):
         return False
     try:
         with open_file(path) as handle:
-            return compression_in(handle) is None
+            if compression_in(handle) is not None:
+                return False
+            if not handle.read(1):
+                # No compressed file is empty. The reader of streams raises the error.
+                return compression_of(path) is None
+            # Files of the system can have content and a size of 0.
+            return is_remote(path) or os.path.getsize(local_path(path)) > 0
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 

@@ -66,7 +66,7 @@ def score_to_parts(
         with display, contextlib.ExitStack() as stack:
             keys: set[bytes] = set()
             first = list(islice(shards, 2))
-            if cluster is not None:
+            if cluster is not None and first:
                 cluster.begin(job)
                 executor: Executor = cluster
             elif options.workers == 1 or len(first) < 2:
@@ -102,8 +102,8 @@ def _files(options: ScoreOptions) -> list[InputFile]:
     for path in paths:
         if not is_splittable(path):
             raise OptionError(
-                "{file} is a stream, compressed or empty, so that it has no shards: decompress or "
-                "remove it, or use {output_format} file",
+                "{file} is a stream or compressed, so that it has no shards: decompress it, or use "
+                "{output_format} file",
                 file=path,
             )
     return splittable_files(paths)

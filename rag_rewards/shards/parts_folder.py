@@ -125,6 +125,8 @@ class PartsFolder:
         self._settings = settings
         self._saved: _Saved | None = None
         self._refuse_other_files()
+        folder = staging_folder(self.path) if is_remote(self.path) else Path(self.path) / _RUN
+        self._lock_file = folder / "lock"
         self._lock = self._locked()
 
     def _refuse_other_files(self) -> None:
@@ -148,18 +150,15 @@ class PartsFolder:
 
     def _locked(self) -> IO[bytes]:
         try:
-            if is_remote(self.path):
-                return open_locked(staging_folder(self.path) / "lock")
-            folder = Path(self.path) / _RUN
-            folder.mkdir(parents=True, exist_ok=True)
-            return open_locked(folder / "lock")
+            self._lock_file.parent.mkdir(parents=True, exist_ok=True)
+            return open_locked(self._lock_file)
         except OSError as error:
             raise UsageError(f"cannot write {self.path}: {error.strerror}") from None
 
     def close(self) -> None:
         """Release the lock. The parts remain for another run."""
         if is_remote(self.path):
-            Path(self._lock.name).unlink(missing_ok=True)
+            self._lock_file.unlink(missing_ok=True)
         elif not (run := Path(self.path) / _RUN).joinpath(_SETTINGS).exists():
             shutil.rmtree(run, ignore_errors=True)
             with contextlib.suppress(OSError):  # it contains files

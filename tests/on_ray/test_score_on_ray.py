@@ -99,7 +99,27 @@ def equal_files(folder: Path, one: str, other: str) -> None:
         assert contents[0] == contents[1]
 
 
-def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, bucket: Bucket, tmp_path) -> None:
+def start_slow_run(nodes: RayNodes, folder: Path) -> tuple[list[object], Run]:
+    """Score rows to `local`, and start a run on Ray to `ray` with a reward that takes time.
+
+    Returns the arguments and the process of the second run, which has completed a part.
+    """
+    (folder / "rows.jsonl").write_bytes(rows(6000))
+    (folder / "slow.py").write_text(SLOW_REWARD)
+    arguments: list[object] = ["rows.jsonl", "-r", "slow.py:brief", "-o"]
+    Run(nodes, folder, *arguments, "local", "--workers", 2).end()
+    arguments += ["ray", *on_ray(nodes)]
+    run = Run(nodes, folder, *arguments)
+    wait_for_parts(folder / "ray", 1)
+    return arguments, run
+
+
+def joined_parts(folder: Path, suffix: str = "") -> bytes:
+    files = sorted(folder.glob(f"part-?????{suffix}.jsonl"))
+    return b"".join(file.read_bytes() for file in files)
+
+
+def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, tmp_path) -> None:
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
@@ -114,36 +134,57 @@ def test_the_same_bytes_as_the_local_engine(nodes: RayNodes, bucket: Bucket, tmp
         tmp_path / "rows.parquet",
         row_group_size=500,
     )
-    bucket.write("rows.jsonl", data)
     for source in ("folder", "rows.parquet"):
         Run(nodes, tmp_path, source, "-r", "arena", "-o", "local").end(3)
         log = Run(nodes, tmp_path, source, "-r", "arena", "-o", "ray", *on_ray(nodes)).end(3)
         assert "1,999 scored, 1 in error" in log
         equal_files(tmp_path, "local", "ray")
-    source, remote = bucket.url("rows.jsonl"), bucket.url("scored.jsonl")
-    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", "local").end(3)
-    Run(nodes, tmp_path, source, "-r", "arena", "-o", remote, *on_ray(nodes)).end(3)
-    assert bucket.read("scored.jsonl") == (tmp_path / "local").read_bytes()
-    assert not [key for key in bucket.keys("scored.jsonl.run/") if not key.endswith("/")]
 
 
-def test_part_files(nodes: RayNodes, bucket: Bucket, tmp_path) -> None:
-    data = rows(8000, invalid=2500)
-    (tmp_path / "rows.jsonl").write_bytes(data)
+def test_part_files(nodes: RayNodes, tmp_path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(rows(8000, invalid=2500))
     parts = ["--output-format", "parts"]
-    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", "one").end(3)
+    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", "local").end(3)
     Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", "ray", *parts, *on_ray(nodes)).end(3)
     names = sorted(path.name for path in (tmp_path / "ray").iterdir())
     assert names[0] == "manifest.json"
     assert len(names) > 4
-    for suffix, expected in (("", "one"), (".errors", "one.errors.jsonl")):
-        files = sorted((tmp_path / "ray").glob(f"part-?????{suffix}.jsonl"))
-        content = b"".join(file.read_bytes() for file in files)
-        assert content == (tmp_path / expected).read_bytes()
-    url = bucket.url("parts")
-    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", url, *parts, *on_ray(nodes)).end(3)
-    for name in names[1:]:
-        assert bucket.read(f"parts/{name}") == (tmp_path / "ray" / name).read_bytes()
+    assert joined_parts(tmp_path / "ray") == (tmp_path / "local").read_bytes()
+    errors = (tmp_path / "local.errors.jsonl").read_bytes()
+    assert joined_parts(tmp_path / "ray", ".errors") == errors
+
+
+def test_files_without_rows(nodes: RayNodes, tmp_path) -> None:
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "part-00000.jsonl").write_bytes(b"")
+    (tmp_path / "folder" / "part-00001.jsonl").write_bytes(rows(4))
+    for source, count in (("empty.jsonl", 0), ("folder", 4)):
+        Run(nodes, tmp_path, source, "-r", "arena", "-o", "local").end()
+        log = Run(nodes, tmp_path, source, "-r", "arena", "-o", "ray", *on_ray(nodes, 1)).end()
+        assert f"{count} scored, 0 in error" in log
+        equal_files(tmp_path, "local", "ray")
+
+
+def test_from_an_object_store_to_an_object_store(nodes: RayNodes, bucket: Bucket, tmp_path) -> None:
+    data = rows(4000, invalid=2500)
+    source = bucket.write("rows.jsonl", data)
+    (tmp_path / "rows.jsonl").write_bytes(data)
+    Run(nodes, tmp_path, "rows.jsonl", "-r", "arena", "-o", "local").end(3)
+    expected = [(tmp_path / name).read_bytes() for name in ("local", "local.errors.jsonl")]
+    url = bucket.url("scored.jsonl")
+    Run(nodes, tmp_path, source, "-r", "arena", "-o", url, *on_ray(nodes)).end(3)
+    assert [bucket.read("scored.jsonl"), bucket.read("scored.jsonl.errors.jsonl")] == expected
+    parts = ["-o", bucket.url("parts"), "--output-format", "parts"]
+    Run(nodes, tmp_path, source, "-r", "arena", *parts, *on_ray(nodes)).end(3)
+    names = bucket.keys("parts/part-")
+    assert len(names) > 3
+    for content, is_error in zip(expected, (False, True), strict=True):
+        part_names = [name for name in names if name.endswith(".errors.jsonl") is is_error]
+        assert b"".join(map(bucket.read, part_names)) == content
+    assert "parts/manifest.json" in bucket.keys()
+    for folder in ("scored.jsonl.run/", "parts/_run/"):
+        assert not [key for key in bucket.keys(folder) if not key.endswith("/")]
 
 
 def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_path) -> None:
@@ -166,12 +207,7 @@ def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_pat
 
 
 def test_a_killed_worker_and_a_killed_node(nodes: RayNodes, tmp_path) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(rows(6000))
-    (tmp_path / "slow.py").write_text(SLOW_REWARD)
-    arguments = ["rows.jsonl", "-r", "slow.py:brief", "-o"]
-    Run(nodes, tmp_path, *arguments, "local", "--workers", 2).end()
-    run = Run(nodes, tmp_path, *arguments, "ray", *on_ray(nodes))
-    wait_for_parts(tmp_path / "ray", 1)
+    _, run = start_slow_run(nodes, tmp_path)
     nodes.workers("ShardWorker")[0].kill()
     wait_for_parts(tmp_path / "ray", 2)
     os.kill(nodes.raylets.pop(), signal.SIGKILL)
@@ -182,16 +218,11 @@ def test_a_killed_worker_and_a_killed_node(nodes: RayNodes, tmp_path) -> None:
 
 
 def test_a_killed_run_continues(nodes: RayNodes, tmp_path) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(rows(6000))
-    (tmp_path / "slow.py").write_text(SLOW_REWARD)
-    arguments = ["rows.jsonl", "-r", "slow.py:brief", "-o"]
-    Run(nodes, tmp_path, *arguments, "local", "--workers", 2).end()
-    run = Run(nodes, tmp_path, *arguments, "ray", *on_ray(nodes))
-    wait_for_parts(tmp_path / "ray", 1)
+    arguments, run = start_slow_run(nodes, tmp_path)
     run.process.kill()
     run.end(None)
     assert not (tmp_path / "ray").exists()
-    Run(nodes, tmp_path, *arguments, "ray", "--resume", *on_ray(nodes)).end()
+    Run(nodes, tmp_path, *arguments, "--resume").end()
     equal_files(tmp_path, "local", "ray")
 
 

@@ -92,6 +92,50 @@ def test_workers_and_a_group_that_is_apart(source, tmp_path):
         assert content(folder, ".errors") == (tmp_path / "out.jsonl.errors.jsonl").read_bytes()
 
 
+def test_a_shard_with_a_group_that_is_apart_is_scored_once(source, tmp_path, monkeypatch):
+    lines = source.read_text().splitlines()
+    source.write_text("\n".join([*lines, lines[0], lines[0]]) + "\n")
+    shards = []
+    score_part = parts_module.score_to_part
+
+    def counted(scorer, job, task, earlier):
+        shards.append(task.shard.index)
+        return score_part(scorer, job, task, earlier)
+
+    monkeypatch.setattr(parts_module, "score_to_part", counted)
+    assert score(source, tmp_path / "out").totals.errors == 2
+    assert shards == list(range(len(shards)))
+
+
+def test_input_files_without_rows(source, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(b"")
+    for workers in (1, 2):
+        assert score(folder, tmp_path / f"none-{workers}", workers=workers).totals.rows == 0
+        assert list(files(tmp_path / f"none-{workers}")) == ["manifest.json"]
+    source.rename(folder / "b.jsonl")
+    (folder / "c.jsonl").write_text("\n\n")
+    (folder / "d.jsonl").write_bytes(b"")
+    (folder / "e.jsonl").write_text("{}\n")
+    for workers in (1, 2):
+        output = tmp_path / f"out-{workers}"
+        score(folder, output, workers=workers)
+        expected = score(folder, tmp_path / "out.jsonl", output_format="file").totals
+        assert (expected.rows, expected.errors) == (100, 1)
+        assert content(output) == (tmp_path / "out.jsonl").read_bytes()
+        errors = (tmp_path / "out.jsonl.errors.jsonl").read_bytes()
+        assert content(output, ".errors") == errors
+
+
+def test_a_part_without_scored_rows_is_an_input(source, tmp_path):
+    source.write_text("{}\n" * 2000 + source.read_text())
+    score(source, tmp_path / "out")
+    assert not (tmp_path / "out" / "part-00000.jsonl").stat().st_size
+    score(tmp_path / "out", tmp_path / "again")
+    assert content(tmp_path / "again").count(b"\n") == 100
+
+
 def test_the_manifest_describes_the_parts(source, tmp_path):
     run = score(source, tmp_path / "out")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())

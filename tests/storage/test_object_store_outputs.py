@@ -12,6 +12,7 @@ from object_store import object_store
 from rag_rewards.io import output as output_module
 from rag_rewards.io.score_file import score_file
 from rag_rewards.io.score_options import OutputError, ScoreOptions
+from rag_rewards.shards import parts as parts_module
 from rag_rewards.shards import run as shard_run
 
 ROW = {"response": "<think>…</think><answer>Seine</answer>", "answers": ["Seine"]}
@@ -60,6 +61,24 @@ def test_equal_bytes(bucket, rows, tmp_path, name, workers, monkeypatch):
     errors = Path(f"{local}.errors.jsonl").read_bytes()
     assert bucket.read(f"{name}.errors.jsonl") == errors
     assert [path.name for path in staged_files(tmp_path)] == [f"{name}.run.json"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_part_files(bucket, rows, tmp_path, workers, monkeypatch):
+    monkeypatch.setattr(parts_module, "shard_bytes", lambda files, workers: 100_000)
+    local, name = tmp_path / "parts", f"parts-{workers}"
+    score(rows, str(local), output_format="parts")
+    source = bucket.write("in/rows.jsonl", Path(rows).read_bytes())
+    run = score(source, bucket.url(name), output_format="parts", workers=workers)
+    assert (run.totals.rows, run.totals.errors) == (2999, 1)
+    parts = {path.name: path.read_bytes() for path in local.glob("part-*")}
+    assert len(parts) == 4
+    assert bucket.keys(f"{name}/part-") == [f"{name}/{part}" for part in sorted(parts)]
+    assert all(bucket.read(f"{name}/{part}") == data for part, data in parts.items())
+    assert not [key for key in bucket.keys(f"{name}/_run/") if not key.endswith("/")]
+    assert not staged_files(tmp_path)
+    again = score(source, bucket.url(name), output_format="parts", resume=True)
+    assert again.was_complete
 
 
 def test_errors_of_an_earlier_run_are_removed(bucket, rows, tmp_path):
