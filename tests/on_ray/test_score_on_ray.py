@@ -182,7 +182,7 @@ def test_from_an_object_store_to_an_object_store(nodes: RayNodes, bucket: Bucket
     for content, is_error in zip(expected, (False, True), strict=True):
         part_names = [name for name in names if name.endswith(".errors.jsonl") is is_error]
         assert b"".join(map(bucket.read, part_names)) == content
-    assert "parts/manifest.json" in bucket.keys()
+    assert bucket.keys("parts/manifest.json")
     for folder in ("scored.jsonl.run/", "parts/_run/"):
         assert not [key for key in bucket.keys(folder) if not key.endswith("/")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import zlib
 
@@ -253,3 +254,9 @@ def test_a_compressed_input_is_refused(tmp_path):
     with pytest.raises(OptionError, match="use output_format file"):
         score(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
+def test_a_file_of_the_system_is_refused(tmp_path):
+    with pytest.raises(OptionError, match="is a stream or compressed"):
+        score("/proc/self/status", tmp_path / "out")
