@@ -334,9 +334,7 @@ def largest_difference(one: dict[str, Any], other: dict[str, Any]) -> float:
 def reference(work: Work, options: argparse.Namespace) -> list[str]:
     """Return a table of all methods on one workload."""
     runs = {method: spawn(method, work, options) for method in METHODS}
-    in_turn = spawn(
-        {"naive": 1, "naive, response": options.rounds, "ours": options.rounds}, work, options
-    )
+    in_turn = spawn(dict.fromkeys(METHODS, options.rounds), work, options)
     for method, run in in_turn.items():
         runs[method]["seconds"] = run["seconds"]
     ours, response = runs["ours"], runs["naive, response"]

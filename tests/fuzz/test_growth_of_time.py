@@ -122,8 +122,8 @@ def test_time_grows_linearly_with_a_setting(piece):
 
 def test_a_quadratic_time_is_recognized():
     def quadratic(size):
-        return sum(("a" * size).count("a", at) for at in range(0, size, 2))
+        return sum(sum(range(size)) for _ in range(size))
 
-    assert 1.7 < exponent(quadratic, [1 << 11, 1 << 12, 1 << 13]) < 2.3
+    assert 1.7 < exponent(quadratic, [1 << 9, 1 << 10, 1 << 11]) < 2.3
     with pytest.raises(AssertionError, match="grows with the exponent"):
-        assert_exponent(quadratic, 1 << 13)
+        assert_exponent(quadratic, 1 << 11)
