@@ -465,7 +465,7 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true", help="measure other workloads")
     parser.add_argument("--precision", action="store_true", help="compare bfloat16 with float32")
     parser.add_argument("--sizes", action="store_true", help="compare sizes of logits in memory")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each method but naive")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each method")
     most = "leave out workloads of the sweep with more tokens of contexts"
     parser.add_argument("--most", type=int, default=10**6, help=most)
     parser.add_argument("--load", default="", help="describe the other load of the machine")
