@@ -228,17 +228,23 @@ def import_object(reference: str) -> Any:
     As with `python -m`, the current folder is searched first. Raises UsageError if the module or
     the name does not exist.
     """
+    module = import_module_of(reference)
     place, _, name = reference.rpartition(":")
-    if not place or not name:
-        raise UsageError(f"{reference!r} is not of the form module:name or path/to/file.py:name")
-    module = _file_module(Path(place)) if place.endswith(".py") else _module(place)
-    value = module
+    value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
             names = [each for each in vars(module) if not each.startswith("_")]
             raise UsageError(f"{place} has no object {name!r}{did_you_mean(name, names)}")
         value = getattr(value, part)
     return value
+
+
+def import_module_of(reference: str) -> ModuleType:
+    """Import the module that `module:name` or `path/to/file.py:name` refers to."""
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise UsageError(f"{reference!r} is not of the form module:name or path/to/file.py:name")
+    return _file_module(Path(place)) if place.endswith(".py") else _module(place)
 
 
 def _module(name: str) -> ModuleType:

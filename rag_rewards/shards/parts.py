@@ -17,6 +17,7 @@ from rag_rewards.shards.files import InputFile
 from rag_rewards.shards.in_order import CompleteParts, index_of, parts_in_order
 from rag_rewards.shards.parts_folder import ManifestPart, PartsFolder
 from rag_rewards.shards.plan import plan_shards, shard_bytes, splittable_files
+from rag_rewards.shards.recipe_code import recipe_code
 from rag_rewards.shards.run_settings import RunSettings, settings_of
 from rag_rewards.shards.score import (
     Part,
@@ -45,7 +46,8 @@ def score_to_parts(
     with other settings, or if the folder contains other files.
     """
     files = _files(options)
-    settings = RunSettings(options=settings_of(run.signature, options, "parts"), files=files)
+    code = recipe_code(scorer.spec)
+    settings = RunSettings(options=settings_of(run.signature, code, options, "parts"), files=files)
     folder = PartsFolder(str(options.output), settings)
     with contextlib.closing(folder):
         if options.resume and (manifest := folder.resume()) is not None:

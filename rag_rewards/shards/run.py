@@ -23,6 +23,7 @@ from rag_rewards.shards.files import InputFile
 from rag_rewards.shards.in_order import CompleteParts, index_of, parts_in_order
 from rag_rewards.shards.plan import Shard, plan_shards, shard_bytes, splittable_files
 from rag_rewards.shards.reader import StreamParts, changed_input
+from rag_rewards.shards.recipe_code import recipe_code
 from rag_rewards.shards.row_files import OrderedRows
 from rag_rewards.shards.run_folder import RunFolder
 from rag_rewards.shards.run_settings import RunSettings, settings_of
@@ -59,7 +60,8 @@ def score_to_file(
         )
     files = splittable_files(paths) if in_shards else list(map(InputFile.of, regular_files(paths)))
     reading = "shards" if in_shards else "stream"
-    settings = RunSettings(options=settings_of(run.signature, options, reading), files=files)
+    code = recipe_code(scorer.spec)
+    settings = RunSettings(options=settings_of(run.signature, code, options, reading), files=files)
     with contextlib.ExitStack() as stack:
         # `folder.start` removes the rows of an earlier run when its records have been removed.
         output = open_output(str(options.output), resume=True)

@@ -49,13 +49,15 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-def settings_of(signature: str, options: ScoreOptions, reading: str) -> dict[str, str]:
+def settings_of(signature: str, code: str, options: ScoreOptions, reading: str) -> dict[str, str]:
     """Return what decides the output besides the input, by the names of the options.
 
-    `reading` is how the run reads its input and divides its output.
+    `code` identifies the code of recipes of the user. `reading` is how the run reads its input and
+    divides its output.
     """
     return {
         "signature": signature,
+        **({"code of the recipe": code} if code else {}),
         "source": options.source,
         "columns": str(options.columns),
         "group_size": str(options.group_size),

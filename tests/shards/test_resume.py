@@ -17,6 +17,8 @@ from random_rows import row
 from rag_rewards.errors import BackendError, OptionError, UsageError
 from rag_rewards.io import sources
 from rag_rewards.io.output import Output
+from rag_rewards.io.score_file import score_file
+from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.worker_process import WorkerProcess
 from rag_rewards.shards import reader, run_folder
 
@@ -99,6 +101,43 @@ def test_other_settings_are_refused(interrupted, score, tmp_path, options, messa
     assert message in str(raised.value)
     assert {path: path.read_bytes() for path in before} == before
     assert score(interrupted, RECIPE, resume=True).run.totals.rows == 200
+
+
+MINE = "def mine(rollout):\n    return float(len(rollout.parsed.text))\n"
+
+
+@pytest.mark.parametrize("output_format", ["file", "parts"])
+@pytest.mark.parametrize("reference", ["mine.py:mine", "mine:mine", "stages"])
+def test_edited_code_of_a_recipe_is_refused(
+    source, score_to, monkeypatch, tmp_path, reference, output_format
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    code = tmp_path / "mine.py"
+    code.write_text(MINE)
+    recipe = reference
+    if reference == "stages":
+        stages = [{"recipe": "naive-grpo", "until_step": 1}, {"recipe": "mine.py:mine"}]
+        recipe = {"stages": stages}
+    score_to(source, recipe, output_format)
+    code.write_text(MINE + "# an edit\n")
+    with pytest.raises(UsageError, match=r"code of the recipe was '[0-9a-f]{16}' and is"):
+        score_to(source, recipe, output_format, resume=True)
+    code.write_text(MINE)
+    assert score_to(source, recipe, output_format, resume=True).was_complete
+
+
+@pytest.fixture
+def score_to(tmp_path):
+    """Score a source to a file or to a folder of parts."""
+
+    def scored(source, recipe, output_format, **options):
+        output = str(tmp_path / f"out-{output_format}")
+        options = ScoreOptions(str(source), output, output_format=output_format, **options)
+        return score_file(recipe, options)
+
+    return scored
 
 
 @pytest.mark.parametrize("complete", [False, True])

@@ -1,0 +1,20 @@
+"""The code of a user's recipes, by which a resumed run notices that it was edited."""
+
+from __future__ import annotations
+
+from rag_rewards.io.digest import sha256
+from rag_rewards.loading import RecipeSpec, import_module_of
+
+
+def recipe_code(spec: RecipeSpec | None) -> str:
+    """Return the digests of the files of a user's recipes, in the order of the stages.
+
+    The result is empty for recipes by name and for objects. Files that such a file imports are not
+    included.
+    """
+    if spec is None:
+        return ""
+    references = [spec.recipe, *(str(stage["recipe"]) for stage in spec.stages)]
+    modules = [import_module_of(reference) for reference in references if ":" in reference]
+    files = [module.__file__ for module in modules if module.__file__ is not None]
+    return " ".join(sha256(file)[:16] for file in files)
