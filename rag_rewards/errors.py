@@ -73,6 +73,17 @@ def _option_error(template: str, values: dict[str, object]) -> OptionError:
     return OptionError(template, **values)
 
 
+def cannot_resume(path: object, reason: str) -> OptionError:
+    """Return the error for an output whose earlier run cannot continue.
+
+    >>> str(cannot_resume("scored.jsonl", "the input has changed"))
+    'cannot resume scored.jsonl: the input has changed: start again without resume'
+    """
+    return OptionError(
+        "cannot resume {path}: {reason}: start again without {resume}", path=path, reason=reason
+    )
+
+
 class SettingError(UsageError):
     """A setting of a recipe is unknown or has an invalid value."""
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import IO
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, cannot_resume
 from rag_rewards.io.output import Output
 
 _ENTRY = struct.Struct("<qq")
@@ -114,10 +114,7 @@ class Spool:
         self._index.truncate(len(self._numbers) * _ENTRY.size)
         self._file.truncate(size)
         if self._end != size:
-            raise UsageError(
-                "cannot resume: the index of the sorted rows is damaged: start again without "
-                "`resume`"
-            )
+            raise cannot_resume(self._file.name, "the index of its sorted rows is damaged")
 
     def lines(self, numbers: Container[int] | None = None) -> Iterator[bytes]:
         """Yield the lines in the order of their numbers, or only those with these numbers."""

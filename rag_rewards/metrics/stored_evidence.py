@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 import rag_rewards.errors as errors_module
-from rag_rewards.errors import BackendError, RolloutError, UsageError
+from rag_rewards.errors import BackendError, RolloutError, UsageError, cannot_resume
 from rag_rewards.evidence.usage import EvidenceUsage
 from rag_rewards.io.compression import read_content
 from rag_rewards.io.output import open_locked
@@ -128,10 +128,7 @@ class StoredEvidence:
         try:
             return decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise UsageError(
-                f"cannot resume {self._output}: {self._path} is damaged ({error}): start again "
-                "without `resume`"
-            ) from None
+            raise cannot_resume(self._output, f"{self._path} is damaged ({error})") from None
 
     def gatherer(
         self, gather: Callable[[Sequence[ScoredRow]], Gathered], usage: EvidenceUsage
@@ -143,10 +140,7 @@ class StoredEvidence:
             checksum = zlib.crc32(msgspec.json.encode(rows))
             if (batch := self._batch(self._number)) is not None:
                 if batch.rows != checksum:
-                    raise UsageError(
-                        f"cannot resume {self._output}: the input has changed: start again without "
-                        "`resume`"
-                    )
+                    raise cannot_resume(self._output, "the input has changed")
                 usage.add(batch.usage)
                 return [result.add_to(row) for result, row in zip(batch.results, rows, strict=True)]
             before = replace(usage)

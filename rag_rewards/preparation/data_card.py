@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_rewards.datasets.catalog import DataSet
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import cannot_resume
 from rag_rewards.preparation.result import PrepareResult
 
 _NO_DOCUMENTS = "none, because the rows contain no documents"
@@ -62,7 +62,4 @@ def read_card(path: str) -> dict[str, Any] | None:
     except OSError:
         return None
     except (ValueError, KeyError, TypeError, yaml.YAMLError):
-        raise UsageError(
-            f"cannot resume: {path} is not a data card of this command: start again without "
-            "`resume`"
-        ) from None
+        raise cannot_resume(path, "it is not a data card of this command") from None

@@ -30,7 +30,7 @@ from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.definition import RecipeDefinition
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import OptionError, UsageError, cannot_resume
 from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import Output, write_whole
 from rag_rewards.io.sinks import ErrorFile
@@ -334,9 +334,10 @@ def _complete_result(options: PrepareOptions) -> PrepareResult | None:
         return None
     signature = _signature(options)
     if facts["signature"] != signature:
-        raise UsageError(
-            f"cannot resume {options.output}: {options.card} has other settings or another input "
-            f"({facts['signature']}) than this run ({signature}): start again without `resume`"
+        raise cannot_resume(
+            options.output,
+            f"{options.card} has other settings or another input ({facts['signature']}) than this "
+            f"run ({signature})",
         )
     if facts["output"]["sha256"] != sha256(options.output):
         return None

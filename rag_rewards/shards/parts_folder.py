@@ -19,7 +19,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, cannot_resume
 from rag_rewards.io.output import open_locked, sync_folder
 from rag_rewards.io.storage import (
     base_name,
@@ -263,6 +263,4 @@ class PartsFolder:
                 path = join(self.path, name)
                 info = file_info(path)
                 if info is None or info.size != size:
-                    raise UsageError(
-                        f"{path} has changed since it was written: start again without `resume`"
-                    )
+                    raise cannot_resume(self.path, f"{path} has changed since it was written")

@@ -7,7 +7,7 @@ import zlib
 from collections import deque
 from collections.abc import Generator, Iterator
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, cannot_resume
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.sources import Source
 from rag_rewards.io.stream import read_chunks, score_chunks
@@ -85,11 +85,9 @@ class StreamParts:
             raise changed_input(self._options.output)
 
 
-def changed_input(output: str | None) -> UsageError:
+def changed_input(output: str | None) -> OptionError:
     """Return the error for an input that is not that of the earlier run."""
-    return UsageError(
-        f"cannot resume {output}: the input has changed: start again without `resume`"
-    )
+    return cannot_resume(output, "the input has changed")
 
 
 def _checksum(chunk: Chunk) -> int:

@@ -24,7 +24,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, cannot_resume
 from rag_rewards.io.output import Output, sync_folder
 from rag_rewards.io.storage import (
     FileInfo,
@@ -168,16 +168,13 @@ class RunFolder:
         if size is None or (finished is None and self._is_input()):
             return None
         if finished is None:
-            raise UsageError(
-                f"cannot resume {self.output.path}: it exists, but not {self._record.name}, the "
-                "record of a complete run: start again without `resume`"
+            raise cannot_resume(
+                self.output.path,
+                f"it exists, but not {self._record.name}, the record of a complete run",
             )
         self._check(finished.settings)
         if finished.output_size != size:
-            raise UsageError(
-                f"cannot resume {self.output.path}: it has changed since the run ended: start "
-                "again without `resume`"
-            )
+            raise cannot_resume(self.output.path, "it has changed since the run ended")
         with contextlib.suppress(UsageError):
             self._remove_earlier()
         return finished
@@ -390,6 +387,4 @@ def _decoded(path: Path, type_: type[T]) -> T | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise UsageError(
-            f"cannot resume: {path} cannot be read ({error}): start again without `resume`"
-        ) from None
+        raise cannot_resume(path, f"it cannot be read ({error})") from None

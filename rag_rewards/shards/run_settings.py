@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, cannot_resume
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.shards.files import InputFile
+
+OPTIONS = frozenset({"columns", "group_size", "sort", "keep_evidence", "on_error"})
+"""The settings of a run that are options of the command."""
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,24 +32,26 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         for option in dict.fromkeys([*earlier.options, *self.options]):
             before, now = earlier.options.get(option, "-"), self.options.get(option, "-")
             if before != now:
-                raise UsageError(
-                    f"cannot resume {name}: {option} was {before!r} and is {now!r}: use the "
-                    "settings of the earlier run, or start again without `resume`"
+                label = f"{{{option}}}" if option in OPTIONS else option
+                raise OptionError(
+                    f"cannot resume {{name}}: {label} was {{before!r}} and is {{now!r}}: use the "
+                    "settings of the earlier run, or start again without {resume}",
+                    name=name,
+                    before=before,
+                    now=now,
                 )
 
     def check_files(self, earlier: RunSettings, name: str) -> None:
         """Raise UsageError if an earlier run had another input."""
         if len(self.files) != len(earlier.files):
-            raise UsageError(
-                f"cannot resume {name}: the input had {len(earlier.files)} files and has "
-                f"{len(self.files)}: start again without `resume`"
+            raise cannot_resume(
+                name,
+                f"the input had {len(earlier.files)} files and has {len(self.files)}",
             )
         for before_file, file in zip(earlier.files, self.files, strict=True):
             if before_file != file:
-                raise UsageError(
-                    f"cannot resume {name}: the input {file.path} has changed "
-                    f"({_difference(before_file, file)}): start again without `resume`"
-                )
+                difference = _difference(before_file, file)
+                raise cannot_resume(name, f"the input {file.path} has changed ({difference})")
 
 
 def settings_of(signature: str, code: str, options: ScoreOptions, reading: str) -> dict[str, str]:

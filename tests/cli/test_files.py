@@ -269,3 +269,20 @@ def test_a_small_disk(shell, write, arena, tmp_path):
             shutil.rmtree(disk / "out.jsonl.run", ignore_errors=True)
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_messages_name_options_of_the_command(cli, write, arena, tmp_path):
+    path, out = write([arena()]), tmp_path / "out.jsonl"
+    cli("score", path, "-r", "arena", "-o", out, code=0)
+    message = cli(
+        "score", path, "-r", "arena", "-o", out, "--resume", "--group-size", "1", code=2
+    ).err
+    assert message.endswith(
+        f"cannot resume {out}: --group-size was 'None' and is '1': use the settings of the earlier "
+        "run, or start again without --resume\n"
+    )
+    out.write_text("changed")
+    message = cli("score", path, "-r", "arena", "-o", out, "--resume", code=2).err
+    assert message.endswith(
+        f"cannot resume {out}: it has changed since the run ended: start again without --resume\n"
+    )

@@ -39,7 +39,9 @@ def test_prepare_resumes(cli, questions, tmp_path):
     message = cli(*command, "--resume", "--seed", "3", "--order", "shuffled", code=2).err
     assert f"cannot resume {out}: {out}.card.md has other settings or another input" in message
     questions.write_text(questions.read_text() + "\n")
-    assert "has other settings or another input" in cli(*command, "--resume", code=2).err
+    message = cli(*command, "--resume", code=2).err
+    assert "has other settings or another input" in message
+    assert message.endswith(": start again without --resume\n")
     cli(*command, code=0)
 
 
@@ -59,7 +61,7 @@ def test_a_card_that_another_program_wrote(cli, questions, tmp_path, head):
     (tmp_path / "out.jsonl.card.md").write_text(f"---\n{head}\n---\n\na text\n")
     command = ("prepare", "hotpotqa", questions, "-r", "arena", "-o", tmp_path / "out.jsonl")
     message = cli(*command, "--resume", code=2).err
-    assert "out.jsonl.card.md is not a data card of this command: start again" in message
+    assert "out.jsonl.card.md: it is not a data card of this command: start again" in message
 
 
 def test_resume_without_the_input(cli, questions, tmp_path):
