@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -75,7 +76,8 @@ def _score_source(
         raise
     except OSError as error:
         partial = partial_of(options.output or "-")
-        hint = "; resume the run when there is space" if options.is_resumable else ""
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "; resume the run when there is space" if is_full and options.is_resumable else ""
         if partial is not None and partial.exists():  # sorted rows are in the folder of the run
             hint = f"; the rows scored so far are in {partial}: resume the run"
         name = error.filename2 or error.filename or options.output

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
 
 import pytest
+
+from rag_rewards.shards import run as shard_run
 
 
 @pytest.fixture
@@ -38,6 +41,26 @@ def test_score(cli, rows, disk, name, options):
     message = cli("score", rows, "-r", "arena", "-o", disk / name, *options, code=2).err
     assert f"cannot write {disk / name}: No space left on device" in message
     assert not (disk / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "; resume the run when there is space"),
+        (errno.EDQUOT, "; resume the run when there is space"),
+        (errno.EIO, ""),
+        (errno.EACCES, ""),
+    ],
+)
+def test_hint_about_space(cli, rows, tmp_path, monkeypatch, number, hint):
+    reason, out = os.strerror(number), tmp_path / "out.jsonl"
+
+    def refuse(*arguments, **options):
+        raise OSError(number, reason, str(out))
+
+    monkeypatch.setattr(shard_run, "open_output", refuse)
+    message = cli("score", rows, "-r", "arena", "-o", out, code=2).err
+    assert message.endswith(f"cannot write {out}: {reason}{hint}\n")
 
 
 @pytest.mark.parametrize(
