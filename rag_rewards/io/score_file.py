@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -12,7 +13,7 @@ from rag_rewards.errors import OptionError
 from rag_rewards.io.output import partial_of, refuse_second_run
 from rag_rewards.io.progress import NoProgress, Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
-from rag_rewards.io.sources import Source, open_source
+from rag_rewards.io.sources import Source, chunks, open_source
 from rag_rewards.io.stream import score_to_stream
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
@@ -72,6 +73,8 @@ def _score_source(
             score_to_file(scorer, options, source, run, progress(source), on_output)
         else:
             score_to_stream(scorer, options, source, run, progress(source), on_output)
+        if run.was_complete and on_output is not None:
+            _pass_rows(str(options.output), on_output)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -87,6 +90,13 @@ def _score_source(
         source.close()
         run.seconds = time.perf_counter() - start
     return run
+
+
+def _pass_rows(output: str, on_output: OnOutput) -> None:
+    """Pass the scored rows of a complete output."""
+    with contextlib.closing(open_source(output)) as source:
+        for chunk in chunks(source.lines):
+            on_output(b"".join(line.removesuffix(b"\n") + b"\n" for line in chunk.lines))
 
 
 def _run_of(scorer: Scorer) -> ScoringRun:

@@ -52,6 +52,29 @@ def test_a_table_and_an_output_file(cli, write, arena, tmp_path):
     assert out.stat().st_size
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("out.jsonl", ()),
+        ("out.jsonl", ("--sort",)),
+        ("out.jsonl.gz", ()),
+        ("out.parquet", ()),
+        ("out", ("--output-format", "parts")),
+    ],
+)
+def test_the_table_of_a_complete_output(cli, write, arena, tmp_path, name, options):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    responses = [arena(id=str(i), response=ANSWER.format(text)) for i, text in enumerate("ab")]
+    rows = write([arena(), *responses, "{"])
+    command = ("score", rows, "-r", "arena", "-o", tmp_path / name, "--table", *options)
+    first = cli(*command, code=3)
+    again = cli(*command, "--resume", code=3)
+    assert f"{tmp_path / name} is complete" in again.err
+    assert again.out == first.out
+    assert first.out.count("“b”") == 1
+
+
 def test_rows_in_error_are_reported_with_the_table(cli, write, arena):
     result = cli("score", write([arena(), "{"]), "-r", "arena", "--table", code=3)
     assert "13.000" in result.out

@@ -47,7 +47,7 @@ def tensorboard_values(folder: Path) -> tuple[dict[str, list[tuple[int, float]]]
         name: [(event.step, event.value) for event in events.Scalars(name)]
         for name in tags["scalars"]
     }
-    [settings] = events.Tensors("settings/text_summary" if False else tags["tensors"][0])
+    [settings] = events.Tensors(tags["tensors"][0])
     return series, settings.tensor_proto.string_val[0].decode()
 
 
@@ -64,6 +64,15 @@ def test_tensorboard(cli: Any, rows: Path) -> None:
     assert SIGNATURE in settings
     assert "| settings.accuracy.metric | `f1` |" in settings
     assert "Seine" not in settings
+
+
+def test_a_complete_output_is_tracked(cli: Any, rows: Path) -> None:
+    command = ("score", rows, "-o", "scored.jsonl", *SCORE, "--track", "tensorboard")
+    cli(*command, code=3)
+    cli(*command, "--resume", code=3)
+    first, second = Path("runs").iterdir()
+    assert tensorboard_values(first) == tensorboard_values(second)
+    assert "steps/correct" in tensorboard_values(second)[0]
 
 
 def test_a_second_run_has_its_own_folder(cli: Any, rows: Path, monkeypatch: Any) -> None:
