@@ -39,7 +39,7 @@ CODES = {0, 3}
 """Exit codes of complete runs: all rows are scored, or some are in error."""
 
 WORKER_SECONDS = 4.0
-"""Greatest time between the start of a worker on Ray and its kill."""
+"""Greatest time between the start of the workers on Ray and a kill of one of them."""
 SLOW_REWARD = """
 import time
 
@@ -218,16 +218,25 @@ class Runner:
     def workers(self, process: subprocess.Popen[bytes]) -> list[int]:
         """Return the processes that score for the command."""
         if self.nodes:
-            # Most of the time of a run on Ray passes before its workers begin.
-            while process.poll() is None and not self.nodes.workers("ShardWorker"):
-                time.sleep(0.05)
-            time.sleep(self.rng.uniform(0, WORKER_SECONDS))
             return [each.pid for each in self.nodes.workers("ShardWorker")]
         return children(process.pid) if self.case.workers else []
 
-    def kill_one(self, process: subprocess.Popen[bytes], result: Result) -> None:
-        """Kill the command or, in half of the kills, one of its workers or nodes."""
+    def wait_for_workers(self, process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None and not self.workers(process):
+            time.sleep(0.05)
+
+    def kill_one(self, process: subprocess.Popen[bytes], duration: float, result: Result) -> None:
+        """Kill the command or, in half of the kills, one of its workers or nodes.
+
+        The moment is random within `duration` seconds, or after the workers on Ray have started.
+        """
         is_command = self.rng.random() < 0.5
+        if self.nodes and not is_command:
+            self.wait_for_workers(process)  # most of the time passes before they begin
+            duration = WORKER_SECONDS
+        time.sleep(self.rng.uniform(0.1, duration))
+        if process.poll() is not None:
+            return
         if self.nodes and not is_command and self.rng.random() < 0.5:
             raylet = self.nodes.raylets.pop(self.rng.randrange(len(self.nodes.raylets)))
             os.kill(raylet, signal.SIGKILL)
@@ -288,9 +297,7 @@ def run_round(runner: Runner, kills: int, duration: float, result: Result) -> in
     while True:
         process = runner.start(resume=True)
         if result.all_kills < kills:
-            time.sleep(runner.rng.uniform(0.1, duration))
-            if process.poll() is None:
-                runner.kill_one(process, result)
+            runner.kill_one(process, duration, result)
         code = process.wait()
         if code != -signal.SIGKILL:
             return code
