@@ -19,11 +19,13 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.errors import OptionError
 from rag_rewards.ray_cluster import Engine, check_engine
+from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions, serve_on_ray
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
 
 ADDRESS = Group("Address", sort_key=1)
+LOG_DEFAULTS = LogOptions()
 NO_REPLICAS = ReplicaOptions()
 
 
@@ -55,18 +57,6 @@ class RequestOptions:
             raise OptionError("{on_error} value and {error_value} NUMBER require each other")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogOptions:
-    """The log and the traces of the server."""
-
-    log_format: Literal["text", "json"] = "text"
-    """Write the log as lines of text or as JSON objects."""
-    log_requests: bool = False
-    """Log each request with its route, status and duration."""
-    traces: bool = False
-    """Send traces to an OpenTelemetry collector, which the variables OTEL_* configure."""
-
-
 def serve(
     *,
     host: Annotated[str, Parameter(group=ADDRESS)] = "127.0.0.1",
@@ -77,7 +67,7 @@ def serve(
     ] = RequestOptions(),
     logs: Annotated[
         LogOptions, Parameter(name="*", group=Group("Logs", sort_key=3))
-    ] = LogOptions(),
+    ] = LOG_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
     dump: Dump = DUMP_DEFAULTS,
@@ -118,13 +108,8 @@ def serve(
         logs_requests=logs.log_requests,
         dump=dump.open(),
     )
-    arguments = (recipe.optional_spec(), model_options, host, port, options)
+    arguments = (recipe.optional_spec(), model_options, host, port, options, logs)
     if engine == "ray":
-        if logs != LogOptions():
-            raise OptionError(
-                "{log_format} json, {log_requests} and {traces} are for one process: remove them, "
-                "or use {engine} local"
-            )
         serve_on_ray(*arguments, replicas)
     else:
-        run_server(*arguments, log_format=logs.log_format, sends_traces=logs.traces)
+        run_server(*arguments)

@@ -6,12 +6,25 @@ import json
 import logging
 import re
 import sys
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal
 
 from rag_rewards.server.request_ids import current_request_id
 
 LogFormat = Literal["text", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """The log and the traces of the server."""
+
+    log_format: LogFormat = "text"
+    """Write the log as lines of text or as JSON objects."""
+    log_requests: bool = False
+    """Log each request with its route, status and duration."""
+    traces: bool = False
+    """Send traces to an OpenTelemetry collector, which the variables OTEL_* configure."""
 
 
 def configure_logs(log_format: LogFormat) -> None:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
 from rag_rewards.loading import RecipeSource
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import RayOptions, ray_cluster
+from rag_rewards.server.logs import LogOptions, configure_logs
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import check_address, server_of
+
+log = logging.getLogger("rag_rewards.server")
 
 APPLICATION = "rag-rewards"
 MAX_ONGOING = 256
 """Number of requests that a replica handles at the same time, so that they can form batches."""
 GRACE_SECONDS = 5.0
 """Time in addition to the deadline of a request before a proxy or a stopped replica gives up."""
+CONTROLLER_ENVIRONMENT = {"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"}
+"""Ray Serve ends a proxy that has not started within this time, by default 5 seconds, which is too
+short on a busy machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,7 @@ def serve_on_ray(
     host: str,
     port: int,
     options: ServerOptions,
+    logs: LogOptions,
     replicas: ReplicaOptions,
 ) -> None:
     """Serve on a Ray cluster until SIGTERM or Ctrl-C, and then complete the requests in progress.
@@ -78,21 +84,24 @@ def serve_on_ray(
     if port == 0:
         raise OptionError("{port} must be from 1 to 65535 with {engine} ray")
     check_address(host, port, options)
-    server_of(recipe, models, options)  # raises for options that contradict each other
+    configure_logs(logs.log_format)
+    # Raises for options that contradict each other, and for packages that are missing.
+    server, name = server_of(recipe, models, options, sends_traces=logs.traces)
+    server.telemetry.tracing.close()
     with needs_extra("ray"):
         import ray.serve  # noqa: F401
     with ray_cluster(replicas.ray_address):
         stopped = _stop_signals()  # after Ray, which sets its own handlers
-        with _application(recipe, models, host, port, options, replicas):
-            print(f"rag-rewards: ready on http://{host}:{port} (Ray)", file=sys.stderr, flush=True)
+        application = _builder(recipe, models, options, logs)
+        with _running(application, host, port, options, replicas):
+            log.info("rag-rewards: %s on http://%s:%d (Ray)", name, host, port)
             while not stopped.wait(1.0):
                 pass
 
 
 @contextmanager
-def _application(
-    recipe: RecipeSource | None,
-    models: ModelOptions,
+def _running(
+    application: Callable[[], Any],
     host: str,
     port: int,
     options: ServerOptions,
@@ -100,6 +109,7 @@ def _application(
 ) -> Iterator[None]:
     """Run the application for the time of the block."""
     from ray import serve
+    from ray.exceptions import RayError
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     timeout = options.deadline + GRACE_SECONDS
@@ -110,15 +120,16 @@ def _application(
         graceful_shutdown_wait_loop_s=0.1,
         ray_actor_options=replicas.resources,
         **replicas.scaling,
-    )(serve.ingress(_builder(recipe, models, options))())
+    )(serve.ingress(application)())
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     try:
         serve.start(
             http_options={"host": host, "port": port, "request_timeout_s": timeout},
             logging_config=quiet,
+            controller_options={"runtime_env": {"env_vars": CONTROLLER_ENVIRONMENT}},
         )
         serve.run(deployment.bind(), name=APPLICATION, route_prefix="/", logging_config=quiet)
-    except (RuntimeError, ValueError, OSError) as error:
+    except (RayError, RuntimeError, ValueError, OSError) as error:
         serve.shutdown()
         raise UsageError(f"the server did not start on Ray: {describe(error)[:500]}") from None
     try:
@@ -129,14 +140,15 @@ def _application(
 
 
 def _builder(
-    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions
+    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions, logs: LogOptions
 ) -> Callable[[], Any]:
     """Return the function with which each replica builds the application of `serve`."""
 
     def build_application() -> Any:
         from rag_rewards.server.routes import build
 
-        return build(server_of(recipe, models, replace(options, dump=None))[0])
+        configure_logs(logs.log_format)
+        return build(server_of(recipe, models, options, sends_traces=logs.traces)[0])
 
     return build_application
 

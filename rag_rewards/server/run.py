@@ -17,7 +17,7 @@ from rag_rewards.server.options import ServerOptions
 
 if TYPE_CHECKING:
     from rag_rewards.server.app import RewardServer
-    from rag_rewards.server.logs import LogFormat
+    from rag_rewards.server.logs import LogOptions
 
 log = logging.getLogger("rag_rewards.server")
 
@@ -35,9 +35,7 @@ def run_server(
     host: str,
     port: int,
     options: ServerOptions,
-    *,
-    log_format: LogFormat = "text",
-    sends_traces: bool = False,
+    logs: LogOptions,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, and then complete the requests in progress.
 
@@ -51,12 +49,9 @@ def run_server(
     from rag_rewards.server.connections import LimitedProtocol
     from rag_rewards.server.logs import configure_logs
     from rag_rewards.server.routes import build
-    from rag_rewards.server.tracing import Tracing
 
-    configure_logs(log_format)
-    server, name = server_of(recipe, models, options)
-    if sends_traces:
-        server.telemetry.tracing = Tracing.to_collector()
+    configure_logs(logs.log_format)
+    server, name = server_of(recipe, models, options, sends_traces=logs.traces)
     log.info("rag-rewards: %s on http://%s:%d", name, host, port)
     uvicorn.run(
         build(server),
@@ -87,9 +82,24 @@ def check_address(host: str, port: int, options: ServerOptions) -> None:
 
 
 def server_of(
-    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions
+    recipe: RecipeSource | None,
+    models: ModelOptions,
+    options: ServerOptions,
+    *,
+    sends_traces: bool = False,
 ) -> tuple[RewardServer, str]:
     """Return the server, and what it serves. Raises OptionError if that is nothing."""
+    server, name = _server_of(recipe, models, options)
+    if sends_traces:
+        from rag_rewards.server.tracing import Tracing
+
+        server.telemetry.tracing = Tracing.to_collector()
+    return server, name
+
+
+def _server_of(
+    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions
+) -> tuple[RewardServer, str]:
     from rag_rewards.server.app import RewardServer
 
     if recipe is None:

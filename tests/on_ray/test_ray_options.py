@@ -7,14 +7,16 @@ import sys
 import msgspec
 import pytest
 
-from rag_rewards.cli.serve import LogOptions, serve
 from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.worker_process import ScorerArguments
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import RayOptions, ray_cluster
+from rag_rewards.server import on_ray
+from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions
+from rag_rewards.server.options import ServerOptions
 from rag_rewards.shards.files import InputFile
 from rag_rewards.shards.on_ray import ShardWorker
 from rag_rewards.shards.score import ShardJob
@@ -58,10 +60,14 @@ def test_options_of_replicas(options, message):
         ReplicaOptions(**options)
 
 
-@pytest.mark.parametrize("logs", [{"log_format": "json"}, {"log_requests": True}, {"traces": True}])
-def test_logs_and_traces_are_for_one_process(logs):
-    with pytest.raises(OptionError, match="are for one process"):
-        serve(engine="ray", logs=LogOptions(**logs))
+def test_traces_without_their_packages_are_refused_before_a_cluster_starts(monkeypatch):
+    pytest.importorskip("fastapi", reason="needs the extra server")
+    exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+    monkeypatch.setitem(sys.modules, exporter, None)
+    monkeypatch.setattr(on_ray, "configure_logs", lambda _: None)  # it is for the whole process
+    options = (ModelOptions(), "127.0.0.1", 8000, ServerOptions(), LogOptions(traces=True))
+    with pytest.raises(MissingExtraError, match=r'pip install "rag-rewards\[otel\]"'):
+        on_ray.serve_on_ray("arena", *options, ReplicaOptions())
 
 
 def test_autoscaling_needs_a_maximum():

@@ -1,4 +1,4 @@
-"""A server on Ray: the answers of one process, a killed replica, and the end of its requests."""
+"""A server on Ray: its answers, a killed replica, the end of its requests, logs and traces."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from running_server import ARENA, Running
+from trace_collector import trace_collector
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 from judge_server import JudgeServer, Reply, Request
@@ -75,6 +77,11 @@ def named(name: str, parent: int | None = None) -> list[psutil.Process]:
     return found
 
 
+def json_lines(log: str) -> list[dict[str, Any]]:
+    """Return the JSON lines of a log. Ray writes text between them."""
+    return [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+
+
 def test_equal_answers_and_a_killed_replica(serving, on_ray) -> None:
     bodies = [*BODIES, ("/score", json.dumps({"rollouts": [ARENA] * 3}).encode())]
     local, remote = serving("-r", "arena"), on_ray("-r", "arena")
@@ -118,3 +125,25 @@ def test_requests_in_progress_are_completed_after_sigterm(on_ray) -> None:
         code, log = running.stop()
     assert code == 0, log
     assert not named("ray::")
+
+
+def test_logs_and_traces_of_the_replicas(on_ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs OpenTelemetry")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "rewards-of-step-7")
+    with trace_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        running = on_ray("-r", "arena", "--log-format", "json", "--log-requests", "--traces")
+        files = [Path(f"/proc/{each.pid}/fd/2").resolve() for each in replicas(running)]
+        status, _ = post(running, "/score", json.dumps({"rollouts": [ARENA]}).encode())
+        assert status == 200
+        code, log = running.stop()  # sends the remaining spans
+    assert code == 0, log
+    assert f"rag-rewards: arena on {running.url} (Ray)" in {
+        entry["message"] for entry in json_lines(log)
+    }
+    entries = [entry for file in files for entry in json_lines(file.read_text())]
+    (scored,) = [entry for entry in entries if entry.get("route") == "/score"]
+    assert (scored["request_id"], scored["status"]) == ("of-the-test", 200)
+    assert b"POST /score" in collector.body
+    assert bytes.fromhex(scored["trace_id"]) in collector.body
+    assert b"rewards-of-step-7" in collector.body

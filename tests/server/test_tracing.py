@@ -7,9 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
@@ -19,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from running_server import ARENA, Running, connect, run
+from trace_collector import trace_collector
 
 from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.evidence.protocols import Models
@@ -145,28 +144,13 @@ def test_messages_of_a_request_have_the_ids_of_its_span() -> None:
 def test_a_process_sends_its_spans_to_a_collector(
     serving: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    received: list[tuple[str, bytes]] = []
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            return None
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
-        Thread(target=collector.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{collector.server_address[1]}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        monkeypatch.setenv("OTEL_SERVICE_NAME", "rewards-of-step-7")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "rewards-of-step-7")
+    with trace_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         running = serving("-r", "arena", "--traces")
         httpx.post(f"{running.url}/score", json={"rollouts": [ARENA]})
         _, log = running.stop()  # sends the remaining spans
-        collector.shutdown()
     assert "Traceback" not in log
-    assert {path for path, _ in received} == {"/v1/traces"}
-    sent = b"".join(body for _, body in received)
-    assert b"POST /score" in sent
-    assert b"rewards-of-step-7" in sent
+    assert collector.paths == {"/v1/traces"}
+    assert b"POST /score" in collector.body
+    assert b"rewards-of-step-7" in collector.body
