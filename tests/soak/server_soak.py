@@ -339,7 +339,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--requests", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=1e9, help="send no requests after this")
-    parser.add_argument("--connections", type=int, default=48)
+    parser.add_argument("--connections", type=int, default=128)
     parser.add_argument("--slow", type=int, default=10_000, help="number of slow connections")
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of a measurement")
     parser.add_argument("--rounds", type=int, default=3, help="number of measurements")
