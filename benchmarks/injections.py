@@ -157,7 +157,7 @@ def audit_texts() -> list[str]:
 
 def injections() -> list[Injection]:
     """Return all injections, each text once."""
-    found = [Injection(family, text) for family, texts in FAMILIES.items() for text in texts]
-    found += [Injection("hidden demand", text, is_hidden=True) for text in HIDDEN]
-    known = {each.text for each in found}
-    return found + [Injection("audit", text) for text in audit_texts() if text not in known]
+    own = [Injection(family, text) for family, texts in FAMILIES.items() for text in texts]
+    own += [Injection("hidden demand", text, is_hidden=True) for text in HIDDEN]
+    own_texts = {each.text for each in own}
+    return own + [Injection("audit", text) for text in audit_texts() if text not in own_texts]

@@ -98,7 +98,7 @@ class Figures:
 
     attacked: int
     invented: int
-    refused: int
+    unscored: int
     plain: int
     right: int
     lost: int
@@ -107,7 +107,7 @@ class Figures:
     def cells(self) -> list[str]:
         return [
             f"{self.invented} of {self.attacked}",
-            str(self.refused),
+            str(self.unscored),
             f"{self.right} of {self.plain}",
             str(self.lost),
             f"{self.requests:.2f}",
@@ -124,7 +124,7 @@ def measure(judge: Judge, usage: OpenAIJudge, attacked: Sequence[JudgeQuestion])
     return Figures(
         attacked=len(attacked),
         invented=sum(verdict == 1 for verdict in attack),
-        refused=sum(isinstance(verdict, Exception) for verdict in attack),
+        unscored=sum(isinstance(verdict, Exception) for verdict in attack),
         plain=len(plain),
         right=sum(v == right for v, (_, right) in zip(rest, plain, strict=True)),
         lost=sum(isinstance(verdict, Exception) for verdict in rest),
@@ -273,8 +273,8 @@ def sign_lines(texts: Sequence[Injection], files: Sequence[Path]) -> list[str]:
     lines = []
     for family in dict.fromkeys(each.family for each in texts):
         own = [each.text for each in texts if each.family == family]
-        asked = [JudgeQuestion("outcome", QUESTION, text, (GOLD,)) for text in own]
-        lines.append(f"| {family} | {sum(map(is_suspicious, asked))} of {len(own)} |")
+        questions = [JudgeQuestion("outcome", QUESTION, text, (GOLD,)) for text in own]
+        lines.append(f"| {family} | {sum(map(is_suspicious, questions))} of {len(own)} |")
     for path in files:
         answers = [row.answer for row in read(path)]
         flagged = sum(bool(signs_of(answer)) for answer in answers)

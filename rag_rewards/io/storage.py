@@ -364,9 +364,9 @@ def _remote_parts(url: str) -> tuple[str, str]:
     port = host.partition(":")[2]
     names = {pair.partition("=")[0] for pair in query.split("&") if pair}
     if ":" in user or (port and not port.isdigit()) or not names <= _PARAMETERS:
-        known = ", ".join(sorted(_PARAMETERS))
+        allowed_names = ", ".join(sorted(_PARAMETERS))
         raise UsageError(
-            f"the {scheme}:// URL contains credentials or unknown parameters (known: {known}): "
+            f"the {scheme}:// URL contains credentials or other parameters than {allowed_names}: "
             "provide credentials by the environment, such as AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or by the role of the machine"
         )

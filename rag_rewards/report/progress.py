@@ -86,6 +86,6 @@ def judge_usage(judge: Any) -> str:
     if usage.requests:
         parts.append(f"p95 {usage.latency_p95 * 1000:.0f} ms")
     if counts := getattr(judge, "counts", None):
-        asked, refused = counts.positions + counts.canaries, counts.refused
-        parts.append(f"checks: {asked:,} questions, {refused:,} verdicts refused")
+        questions = counts.positions + counts.canaries
+        parts.append(f"checks: {questions:,} questions, {counts.refused:,} verdicts refused")
     return " · ".join(parts)

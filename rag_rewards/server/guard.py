@@ -108,8 +108,8 @@ class Guard:
             return RequestError(403, "Forbidden", message)
         content_type = headers.get(b"content-type", b"").decode("latin-1")
         if self.token is None and scope["method"] == "POST" and not is_json(content_type):
-            found = f"found {content_type[:80]!r}" if content_type else "it is missing"
-            message = f"the header Content-Type must be application/json, {found}"
+            problem = f"found {content_type[:80]!r}" if content_type else "it is missing"
+            message = f"the header Content-Type must be application/json, {problem}"
             return RequestError(415, "UnsupportedMediaType", message)
         return None
 

@@ -100,11 +100,11 @@ class _Planner:
             self._count_rows(rows, position, end)
             if end < rows.end or self._boundary:
                 self._boundary = self._boundary or self._new_boundary()
-                found = self._boundary.find(rows, end)
-                if found is not None:
+                cut = self._boundary.find(rows, end)
+                if cut is not None:
                     self._missing, self._boundary, self._rows = self._size, None, 0
-                    yield position, found, True
-                    position = found
+                    yield position, cut, True
+                    position = cut
                     continue
             yield position, rows.end, False
             self._missing -= rows.size_of(position, rows.end)

@@ -57,7 +57,7 @@ def test_a_reliable_judge_loses_no_verdict(benchmark: Any) -> None:
         marked = benchmark.OpenAIJudge("m", base_url=server.url, marked=True)
         judge = benchmark.CheckedJudge(marked, canaries="all")
         figures = benchmark.measure(judge, marked, attacked)
-    assert (figures.invented, figures.refused, figures.lost) == (0, 0, 0)
+    assert (figures.invented, figures.unscored, figures.lost) == (0, 0, 0)
     assert figures.right == figures.plain
 
 

@@ -42,8 +42,8 @@ def test_every_installation_is_resolved():
         assert RESOLVED[name]["extras"] == list(installation.extras)
         for line in installation.requirements:
             requirement = Requirement(line)
-            found = RESOLVED[name]["versions"].get(requirement.name)
-            assert found is None or requirement.specifier.contains(found), line
+            version = RESOLVED[name]["versions"].get(requirement.name)
+            assert version is None or requirement.specifier.contains(version), line
 
 
 def test_the_versions_are_those_that_the_adapters_are_tested_with():
@@ -98,10 +98,10 @@ def test_commands_work_from_an_index_and_from_a_clone(page):
         for line in block.splitlines():
             if not re.match(r'pip install "?rag-rewards', line):
                 continue
-            found = OWN.match(line)
-            assert found, f"{page.name}: {line}"
-            assert found[1] == found[2], line
-            extras = (found[1] or "").strip("[]").split(",")
+            command = OWN.match(line)
+            assert command, f"{page.name}: {line}"
+            assert command[1] == command[2], line
+            extras = (command[1] or "").strip("[]").split(",")
             assert {each for each in extras if each} <= PROJECT["optional-dependencies"].keys()
 
 
