@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # Installed first and separately, so that an index with CPU builds provides it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds test-pythons release-check soak soak-server soak-kills check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds test-pythons release-check soak soak-server soak-kills soak-judge check bench docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -143,13 +143,17 @@ test-lower-bounds: $(STAMP)
 
 # Long tests, about half an hour each on two cores. The server: 1,000,000 requests with faults, and
 # 10,000 slow connections.
-soak: soak-server soak-kills
+soak: soak-server soak-kills soak-judge
 soak-server: $(STAMP)
 	$(BIN)/python tests/soak/server_soak.py
 
 # 200 kills of commands and their workers at random moments, in about 20 minutes.
 soak-kills: $(STAMP)
 	$(BIN)/python tests/soak/kills.py --output benchmarks/results/soak-kills.md
+
+# 40 kills of runs with a judge, in about 5 minutes.
+soak-judge: $(STAMP)
+	$(BIN)/python tests/soak/judge_kills.py --output benchmarks/results/soak-judge.md
 
 # The wheel in an empty environment for each version of Python on this machine: the same bytes of all
 # outputs, and a fast part of the tests.

@@ -21,6 +21,18 @@ FAULT_SHARE = 0.04
 HANG_SHARE = 5e-5
 """Share of requests without any response."""
 OUTAGE_EVERY, OUTAGE_SECONDS = 90.0, 9.0
+SERVER_FAULTS = (
+    Reply(status=500),
+    Reply(status=503, headers={"retry-after": "0.1"}),
+    Reply(status=429, headers={"retry-after": "0.1"}),
+    Reply(raw=b"<html>bad gateway</html>"),
+    Reply(raw=b'{"choices": ['),
+    Reply(raw=b""),
+    Reply(cut=True),
+    Reply(delay=0.5, status=502),
+)
+"""Faults after which a client sends the request again."""
+VERDICT_FAULTS = (Reply(text="I cannot say."), Reply(text='{"explanation": "", "score": 7}'))
 _VERDICT = re.compile(r"\(case \d+: ([01])\)")
 
 
@@ -42,19 +54,7 @@ class FaultyJudge:
         return Reply(f'{{"explanation": "as the case says", "score": {verdict}}}')
 
     def _fault(self) -> Reply:
-        faults = (
-            Reply(status=500),
-            Reply(status=503, headers={"retry-after": "0.1"}),
-            Reply(status=429, headers={"retry-after": "0.1"}),
-            Reply(raw=b"<html>bad gateway</html>"),
-            Reply(raw=b'{"choices": ['),
-            Reply(raw=b""),
-            Reply(text="I cannot say."),
-            Reply(text='{"explanation": "", "score": 7}'),
-            Reply(cut=True),
-            Reply(delay=0.5, status=502),
-        )
-        return self.random.choice(faults)
+        return self.random.choice((*SERVER_FAULTS, *VERDICT_FAULTS))
 
 
 class ForgetfulServer(JudgeServer):

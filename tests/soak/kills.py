@@ -317,6 +317,15 @@ def compare(
     result.doubled += sum(count - 1 for line, count in after.items() if line and count > 1)
 
 
+def opening(target: str, kills: int, rounds: int, seed: int) -> str:
+    """Return the first sentence of a page: the work of a target of make, and the machine."""
+    return (
+        f"`make {target}`: {kills} kills with SIGKILL in {rounds} rounds, seed {seed}; "
+        f"{platform.machine()}, {os.cpu_count()} cores that other\n"
+        f"processes also used, Python {platform.python_version()}."
+    )
+
+
 def report(results: dict[str, Result], options: argparse.Namespace, notes: str) -> str:
     """Return the results as a page."""
     total = Result(max(each.rows for each in results.values()))
@@ -325,10 +334,8 @@ def report(results: dict[str, Result], options: argparse.Namespace, notes: str) 
     lines = [
         "# Kills at random moments",
         "",
-        f"`make soak-kills`: {total.all_kills} kills with SIGKILL in {total.rounds} rounds, seed "
-        f"{options.seed}; {platform.machine()}, {os.cpu_count()} cores that other",
-        f"processes also used, Python {platform.python_version()}. A round starts without files "
-        "and is resumed until it is complete.",
+        opening("soak-kills", total.all_kills, total.rounds, options.seed)
+        + " A round starts without files and is resumed until it is complete.",
         "Its outputs are then compared with those of an unbroken run.",
         "",
         HEADER,

@@ -1,6 +1,6 @@
 """Kill runs with a judge at random moments, and count the verdicts that are paid for twice.
 
-    python benchmarks/soak_judge.py [--kills 40] [--rows 300] [--seed 0] [--output FILE]
+    python tests/soak/judge_kills.py [--kills 40] [--rows 300] [--seed 0] [--output FILE]
 
 A local HTTP server is the judge. It answers with verdicts that depend on the request alone, and
 with faults: 429 with Retry-After, 5xx, cut connections and texts that are no chat completion. A run
@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import signal
 import sqlite3
@@ -32,13 +30,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "backends"))
+from faulty_judge import SERVER_FAULTS
 from judge_server import JudgeServer, Reply, Request
+from kills import COMMAND, opening
 
-COMMAND = [sys.executable, "-m", "rag_rewards", "score"]
 CONCURRENCY = 64
 """Number of requests of a run at the same time."""
-GARBAGE = (b"", b"<html>", b'{"choices": []}', b'{"choices": [{"mess')
+FAULT_SHARE = 0.1
+"""Share of the requests that fail."""
 
 
 @dataclass
@@ -57,19 +56,10 @@ class Judge:
             self.victim.send_signal(signal.SIGKILL)
             self.victim = None
         if self.rng.random() < self.faults:
-            return self._fault()
+            return self.rng.choice(SERVER_FAULTS)
         self.paid[request.raw] += 1
         score = sum(request.raw) % 2
         return Reply(f'{{"explanation": "", "score": {score}}}', delay=self.rng.uniform(0, 0.02))
-
-    def _fault(self) -> Reply:
-        faults = [
-            Reply(status=429, headers={"retry-after": "0.05"}),
-            Reply(status=503),
-            Reply(cut=True),
-            Reply(raw=self.rng.choice(GARBAGE)),
-        ]
-        return self.rng.choice(faults)
 
 
 @dataclass
@@ -104,7 +94,7 @@ def write_rows(path: Path, count: int) -> None:
 def start(source: Path, out: Path, url: str, cache: Path) -> subprocess.Popen[bytes]:
     judge = ["--judge", url, "--judge-model", "m", "--judge-cache", str(cache)]
     judge += ["--judge-retries", "8"]
-    command = [*COMMAND, str(source), "-o", str(out), "-r", "truthrl", *judge, "--resume"]
+    command = [*COMMAND, "score", str(source), "-o", str(out), "-r", "truthrl", *judge, "--resume"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -114,7 +104,7 @@ def run_round(
     """Kill a run a few times, complete it, and compare its output."""
     out, other = folder / "out.jsonl", folder / "other.jsonl"
     cache = folder / "verdicts.db"
-    judge = Judge(rng, faults=0.1)
+    judge = Judge(rng, faults=FAULT_SHARE)
     rows = expected.count(b"\n")
     with JudgeServer(judge) as server:
         second = start(source, other, server.url, cache) if rng.random() < 0.5 else None
@@ -146,10 +136,10 @@ def report(result: Result, options: argparse.Namespace, seconds: float) -> str:
     share = result.paid_twice / max(result.single_kills, 1)
     return f"""# Kills of runs with a judge
 
-`python benchmarks/soak_judge.py`: {result.kills} kills with SIGKILL in {result.rounds} rounds of \
-{options.rows} rows, {seconds / 60:.1f} minutes, seed {options.seed}; {platform.machine()}, \
-{os.cpu_count()} cores that other processes also used, Python {platform.python_version()}. 10% of \
-the requests get a fault. In half of the rounds, two runs share the cache.
+{opening("soak-judge", result.kills, result.rounds, options.seed)} A round \
+has {options.rows} rows,
+and {FAULT_SHARE:.0%} of its requests fail. In half of the rounds, two runs share the cache. All \
+rounds took {seconds / 60:.1f} minutes.
 
 | measure | count |
 | --- | --- |
