@@ -1,29 +1,27 @@
 """Files in local folders and in object stores, by path or URL.
 
 Paths without a scheme and `file://` are local. `s3://`, `gs://`, `abfs://` and `hdfs://` use the
-file systems of pyarrow, which read credentials and endpoints from the environment (for example
-AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL) or from the role of the machine. A URL that contains
-credentials is refused, so that every message can print its URL.
+file systems of `remote_files`.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import glob
 from hashlib import sha256
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-from rag_rewards.errors import UsageError, needs_extra
+from rag_rewards.errors import UsageError
+from rag_rewards.io.remote_files import RemoteFile, file_system, location, remote_errors
 
 REMOTE_SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 LOCAL_BLOCK = 1 << 20
@@ -33,7 +31,6 @@ REMOTE_BLOCK = 8 << 20
 ROW_FILES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 """Suffixes of the files that are read when the input is a folder."""
 _OTHER_FILES = (".errors.jsonl",)
-_PARAMETERS = frozenset({"endpoint_override", "region", "scheme"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
@@ -91,43 +88,14 @@ def open_file(path: str) -> IO[bytes]:
     """
     if not is_remote(path):
         return Path(local_path(path)).open("rb", buffering=LOCAL_BLOCK)
-    files, key = _remote(path)
-    with _errors(path):
-        return BufferedReader(_RemoteFile(files.open_input_file(key), path), REMOTE_BLOCK)
-
-
-class _RemoteFile(RawIOBase):
-    """A file of pyarrow as a file of Python, whose errors name the path."""
-
-    def __init__(self, file: Any, path: str) -> None:
-        self._file, self._path = file, path
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        with _errors(self._path):
-            return int(self._file.readinto(buffer))
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        with _errors(self._path):
-            return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+    files, key = file_system(path)
+    with remote_errors(path):
+        return BufferedReader(RemoteFile(files.open_input_file(key), path), REMOTE_BLOCK)
 
 
 def read_file(path: str) -> bytes:
     """Return the content of a small file."""
-    with _errors(path), open_file(path) as handle:
+    with open_file(path) as handle:
         return handle.read()
 
 
@@ -139,8 +107,8 @@ def file_info(path: str) -> FileInfo | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         return FileInfo(stat.st_size, stat.st_mtime_ns)
-    files, key = _remote(path)
-    with _errors(path):
+    files, key = file_system(path)
+    with remote_errors(path):
         info = files.get_file_info(key)
     return FileInfo(info.size, info.mtime_ns or 0) if info.is_file else None
 
@@ -182,7 +150,7 @@ def _has_rows(name: str) -> bool:
 
 def _remote_files(path: str) -> list[str] | None:
     base, mark, query = path.partition("?")
-    files, key = _remote(path)
+    files, key = file_system(path)
     if any(character in base for character in "*["):
         root = key[: min(key.find(character) for character in "*[" if character in key)]
         root = root.rpartition("/")[0]
@@ -191,7 +159,7 @@ def _remote_files(path: str) -> list[str] | None:
             raise UsageError(f"no file matches {path}")
         prefix = base[: len(base) - len(key)]
         return [f"{prefix}{name}{mark}{query}" for name in matches]
-    with _errors(path, UsageError):
+    with remote_errors(path, UsageError):
         is_file = files.get_file_info(key).is_file
     if is_file:
         return None
@@ -209,7 +177,7 @@ def names_in(folder: str) -> list[str]:
     if not is_remote(folder):
         path = local_path(folder)
         return sorted(os.listdir(path)) if os.path.isdir(path) else []
-    files, key = _remote(folder)
+    files, key = file_system(folder)
     start = len(key.rstrip("/")) + 1
     names = (name[start:] for name in _listing(files, key.rstrip("/"), folder))
     return [name for name in names if "/" not in name]
@@ -219,7 +187,7 @@ def _listing(files: Any, folder: str, path: str) -> list[str]:
     """Return the keys of all files under a folder, sorted."""
     from pyarrow.fs import FileSelector
 
-    with _errors(path, UsageError):
+    with remote_errors(path, UsageError):
         infos = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
     return sorted(info.path for info in infos if info.is_file)
 
@@ -239,7 +207,7 @@ def staging_folder(url: str) -> Path:
     The folder depends on the URL alone, so that two runs on one machine that write the same object
     meet there. Raises UsageError if the folder belongs to another user.
     """
-    _remote_parts(url)
+    location(url)
     user = os.getuid() if hasattr(os, "getuid") else 0
     root = Path(tempfile.gettempdir()) / f"rag-rewards-{user}"
     root.mkdir(mode=0o700, exist_ok=True)
@@ -280,8 +248,8 @@ def _write(path: str, blocks: Iterator[bytes]) -> None:
     if not is_remote(path):
         _write_local(Path(local_path(path)), blocks)
         return
-    files, key = _remote(path)
-    with _errors(path):
+    files, key = file_system(path)
+    with remote_errors(path):
         stream = files.open_output_stream(key, compression=None)
         try:
             for block in blocks:
@@ -324,15 +292,15 @@ def remove_file(path: str) -> None:
     if not is_remote(path):
         Path(local_path(path)).unlink(missing_ok=True)
         return
-    files, key = _remote(path)
-    with _errors(path), suppress(FileNotFoundError):
+    files, key = file_system(path)
+    with remote_errors(path), suppress(FileNotFoundError):
         files.delete_file(key)
 
 
 def remove_folder(path: str) -> None:
     """Remove a remote folder with its files if it exists. Local folders are not removed."""
     if is_remote(path):
-        files, key = _remote(path)
+        files, key = file_system(path)
         with suppress(OSError):
             files.delete_dir(key)
 
@@ -347,64 +315,3 @@ def with_suffix(path: str, suffix: str) -> str:
         return path + suffix
     base, mark, query = path.partition("?")
     return f"{base}{suffix}{mark}{query}"
-
-
-# --- file systems ------------------------------------------------------------------------------
-
-
-def _remote_parts(url: str) -> tuple[str, str]:
-    """Return the URL of a file system (scheme, bucket and parameters) and the path in it.
-
-    Raises UsageError for a URL with credentials, and for unknown parameters.
-    """
-    scheme, _, rest = url.partition("://")
-    rest, mark, query = rest.partition("?")
-    bucket, _, key = rest.partition("/")
-    user, _, host = bucket.rpartition("@")
-    port = host.partition(":")[2]
-    names = {pair.partition("=")[0] for pair in query.split("&") if pair}
-    if ":" in user or (port and not port.isdigit()) or not names <= _PARAMETERS:
-        allowed_names = ", ".join(sorted(_PARAMETERS))
-        raise UsageError(
-            f"the {scheme}:// URL contains credentials or other parameters than {allowed_names}: "
-            "provide credentials by the environment, such as AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or by the role of the machine"
-        )
-    if not bucket:
-        raise UsageError(f"{url} has no bucket: write {scheme}://BUCKET/PATH")
-    return f"{scheme.lower()}://{bucket}/{mark}{query}", key
-
-
-def _remote(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path in it."""
-    root, key = _remote_parts(url)
-    with needs_extra("parquet", "pyarrow"):
-        import pyarrow
-        from pyarrow.fs import FileSystem
-    try:
-        files, prefix = FileSystem.from_uri(root)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(f"cannot open {url}: {_reason(error)}") from None
-    prefix = prefix.rstrip("/")
-    return files, f"{prefix}/{key}" if prefix or root.startswith("hdfs") else key
-
-
-@contextmanager
-def _errors(path: str, kind: type[UsageError] | None = None) -> Iterator[None]:
-    """Give the errors of pyarrow a short reason and the path, as those of local files."""
-    try:
-        yield
-    except OSError as error:
-        if kind is not None:
-            raise kind(f"cannot read {path}: {_reason(error)}") from None
-        if not is_remote(path):
-            raise
-        raise OSError(error.errno or errno.EIO, _reason(error), path) from None
-
-
-def _reason(error: BaseException) -> str:
-    """Return the reason of an error on one line."""
-    if isinstance(error, FileNotFoundError):
-        return "no such file or folder"
-    reason = " ".join(str(error).split())
-    return reason.partition(" (Request ID")[0][:300]
