@@ -246,15 +246,15 @@ class BatchReward:
 
 def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
     """Return the rollouts as a list. Raises UsageError for anything else than rollouts."""
-    found = type(rollouts).__name__
+    kind = type(rollouts).__name__
     if not isinstance(rollouts, (Rollout, str)):
         checked = list(rollouts)
         other = next((each for each in checked if not isinstance(each, Rollout)), None)
         if other is None:
             return checked
-        found += f" of {type(other).__name__}"
+        kind += f" of {type(other).__name__}"
     raise UsageError(
-        f"a recipe scores a list of rollouts, found {found}: use rag_rewards.score(data, recipe) "
+        f"a recipe scores a list of rollouts, found {kind}: use rag_rewards.score(data, recipe) "
         "for mappings and data frames, and put one rollout into a list"
     )
 

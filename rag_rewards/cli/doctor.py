@@ -223,10 +223,10 @@ def _commands(package: str) -> str:
 def _conflicts() -> Iterator[CheckResult]:
     """Compare the installed packages with the versions that each installed trainer requires."""
     for trainer in _in_use():
-        name, found = f"{trainer.name} packages", list(conflicts(trainer.package))
-        if found:
-            message = "; ".join(conflict.message for conflict in found)
-            fix = "; ".join(dict.fromkeys(conflict.fix for conflict in found))
+        name, differences = f"{trainer.name} packages", list(conflicts(trainer.package))
+        if differences:
+            message = "; ".join(conflict.message for conflict in differences)
+            fix = "; ".join(dict.fromkeys(conflict.fix for conflict in differences))
             yield CheckResult("versions", name, "problem", message, fix)
         else:
             message = "the installed packages have the versions that it requires"

@@ -304,13 +304,13 @@ def run_round(runner: Runner, kills: int, duration: float, result: Result) -> in
 
 
 def compare(
-    case: Case, found: list[bytes | None], expected: list[bytes | None], result: Result
+    case: Case, outputs: list[bytes | None], expected: list[bytes | None], result: Result
 ) -> None:
     """Count the rows that are lost or doubled, and the outputs with other bytes."""
-    if found == expected:
+    if outputs == expected:
         return
     result.different += 1
-    before, after = (Counter((files[0] or b"").split(b"\n")) for files in (expected, found))
+    before, after = (Counter((files[0] or b"").split(b"\n")) for files in (expected, outputs))
     if not case.out.endswith(".jsonl"):
         return
     result.lost += (before - after).total()

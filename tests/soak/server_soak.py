@@ -271,15 +271,15 @@ def problems(
     servers: Sequence[Server], slow: tuple[float, float] | None, strict: bool
 ) -> list[str]:
     """Return what did not meet the targets."""
-    found = []
+    failures = []
     for server in servers:
-        found += [f"{server.name}: wrong: {each}" for each in server.outcome.wrong[:5]]
-        found += [f"{server.name}: lost: {each}" for each in server.outcome.lost[:5]]
+        failures += [f"{server.name}: wrong: {each}" for each in server.outcome.wrong[:5]]
+        failures += [f"{server.name}: lost: {each}" for each in server.outcome.lost[:5]]
         if strict and server.growth >= MAX_GROWTH:
-            found.append(f"{server.name}: the memory grew by {server.growth:.1%}")
+            failures.append(f"{server.name}: the memory grew by {server.growth:.1%}")
     if strict and slow is not None and slow[1] > MAX_RATIO * slow[0]:
-        found.append(f"slow connections: p99 grew from {slow[0]:.4f} s to {slow[1]:.4f} s")
-    return found
+        failures.append(f"slow connections: p99 grew from {slow[0]:.4f} s to {slow[1]:.4f} s")
+    return failures
 
 
 def page(
