@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Container
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -178,6 +179,10 @@ class PartsFolder:
         manifest = self._read(MANIFEST, Manifest)
         if manifest is None:
             return None
+        if self._saved is not None and manifest.settings != self._settings:
+            # `start` was interrupted before it removed the manifest of an earlier run.
+            remove_file(join(self.path, MANIFEST))
+            return None
         self._settings.check(manifest.settings, self.path)
         self._check_sizes(manifest.parts)
         self._remove_run()
@@ -237,6 +242,8 @@ class PartsFolder:
     def finish(self, totals: Totals, parts: list[ManifestPart]) -> None:
         """Write the manifest. Raises UsageError if a part has not the size of its record."""
         self._check_sizes(parts)
+        # `start` may have been interrupted before it removed all parts of an earlier run.
+        self._remove_files(_PART, keep={name for part in parts for name in part.sizes})
         if not is_remote(self.path):
             sync_folder(Path(self.path))
         manifest = Manifest(
@@ -253,9 +260,10 @@ class PartsFolder:
         remove_file(join(self.path, join(_RUN, _SETTINGS)))
         remove_folder(join(self.path, _RUN))  # `close` removes a local one, which has the lock
 
-    def _remove_files(self, names: re.Pattern[str]) -> None:
-        for name in filter(names.fullmatch, names_in(self.path)):
-            remove_file(join(self.path, name))
+    def _remove_files(self, pattern: re.Pattern[str], keep: Container[str] = ()) -> None:
+        for name in filter(pattern.fullmatch, names_in(self.path)):
+            if name not in keep:
+                remove_file(join(self.path, name))
 
     def _check_sizes(self, parts: list[ManifestPart]) -> None:
         for part in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -194,6 +195,37 @@ def test_a_new_run_removes_the_parts_of_an_earlier_one(source, tmp_path):
     score(source, tmp_path / "out")
     score(source, tmp_path / "new")
     assert files(tmp_path / "out") == files(tmp_path / "new")
+
+
+def test_a_new_run_is_interrupted_while_it_removes_earlier_files(source, tmp_path, monkeypatch):
+    lines = source.read_text().splitlines()
+    earlier, folder = tmp_path / "earlier.jsonl", tmp_path / "out"
+    earlier.write_text("\n".join(["{", *lines, "{"]) + "\n")
+    source.write_text("\n".join(lines[:8]) + "\n")
+    score(source, tmp_path / "new")
+    expected, interruptions = files(tmp_path / "new"), 0
+    while True:
+        score(earlier, folder)
+        parts = len(list(folder.glob("part-*")))
+        removals = itertools.count(-interruptions)
+        remove = parts_folder.remove_file
+
+        def interrupted(path, removals=removals, remove=remove):
+            if next(removals) == 0:
+                raise Interruption
+            remove(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(parts_folder, "remove_file", interrupted)
+            try:
+                score(source, folder)
+            except Interruption:
+                interruptions += 1
+            else:
+                break
+        score(source, folder, resume=True)
+        assert files(folder) == expected, interruptions
+    assert interruptions > parts
 
 
 def test_other_files_are_not_removed(source, tmp_path):
