@@ -27,10 +27,15 @@ class WorkerPool:
         self._arguments = arguments
         self._workers: set[WorkerProcess] = set()
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
-        self._is_closed = False
-        for _ in range(workers):
-            self._idle.put(self._start())
+        self._end = ""
+        """The reason why no message is sent any more."""
         self._threads = ThreadPoolExecutor(workers)
+        try:
+            for _ in range(workers):
+                self._idle.put(self._start())
+        except BackendError:
+            self.close()
+            raise
 
     def submit(
         self, function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs
@@ -42,14 +47,15 @@ class WorkerPool:
         """Send a message to an idle worker and return the answer.
 
         Another process takes the place of a worker that ends, and receives the message again.
-        Raises BackendError, which names the `lines`, when `ATTEMPTS` processes have ended.
+        Raises BackendError, which names the `lines`, when `ATTEMPTS` processes have ended, and when
+        no process can be started.
         """
         exit_code = 0
         for _ in range(ATTEMPTS):
             worker = self._idle.get()
-            if self._is_closed:
+            if self._end:
                 self._idle.put(worker)
-                break
+                raise BackendError(self._end)
             answer = worker.ask(head, body)
             if answer is not None:
                 self._idle.put(worker)
@@ -62,7 +68,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers, also while they score."""
-        self._is_closed = True
+        self._end = self._end or "the scoring workers were ended"
         for worker in list(self._workers):
             worker.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -71,7 +77,11 @@ class WorkerPool:
             worker.close()
 
     def _start(self) -> WorkerProcess:
-        worker = WorkerProcess(self._module, self._arguments)
+        try:
+            worker = WorkerProcess(self._module, self._arguments)
+        except OSError as error:
+            self._end = f"cannot start a scoring worker ({error.strerror}): use fewer workers"
+            raise BackendError(self._end) from None
         self._workers.add(worker)
         return worker
 
@@ -81,5 +91,9 @@ class WorkerPool:
         self._workers.discard(worker)
         exit_code = worker.exit_code()
         worker.close()
-        self._idle.put(worker if self._is_closed else self._start())
+        try:
+            if not self._end:
+                worker = self._start()
+        finally:  # another thread can wait for a worker
+            self._idle.put(worker)
         return exit_code

@@ -293,7 +293,7 @@ def test_a_server_that_postpones_every_request_is_asked_again_only_a_few_times()
     behave = rate_limited(0, 0.05, str)
     with JudgeServer(behave) as server:
         results = run(judge_at(server, concurrency=4, retries=2), make_questions(4))
-        assert all("429" in str(result) and "attempt 3 of 3" in str(result) for result in results)
+        assert all("429" in str(result) and "tried 3 times" in str(result) for result in results)
     assert len(server.requests) == 12
 
 
@@ -324,11 +324,13 @@ def test_retry_after_as_a_date(monkeypatch):
 @pytest.mark.parametrize(
     ("fault", "attempts", "shown"),
     [
-        (Reply(status=500, raw=b"boom"), 4, "HTTP 500: boom (attempt 4 of 4)"),
+        (Reply(status=500, raw=b"boom"), 4, "HTTP 500: boom (tried 4 times)"),
         (Reply(cut=True), 4, "RemoteProtocolError"),
-        (Reply("I cannot say"), 3, "no verdict in 'I cannot say' (attempt 3 of 3)"),
+        (Reply("I cannot say"), 3, "no verdict in 'I cannot say' (tried 3 times)"),
         (Reply(YES, finish="length"), 3, "cut off at max_tokens"),
-        (Reply(raw=b"<html>"), 3, "not a chat completion: <html>"),
+        (Reply(raw=b"<html>"), 4, "not a chat completion: <html>"),
+        (Reply(raw=b'{"choices": ['), 4, 'not a chat completion: {"choices": ['),
+        (Reply(raw=b'{"choices": []}'), 3, 'not a chat completion: {"choices": []}'),
         (Reply(status=400, raw=b'{"error": {"message": "too long"}}'), 1, "HTTP 400: too long"),
         (Reply(status=403, raw=b'{"message": "blocked"}'), 1, "HTTP 403: blocked"),
         (Reply(status=422, raw=b'{"detail": [1]}'), 1, 'HTTP 422: {"detail": [1]}'),
@@ -355,6 +357,14 @@ def test_a_permanent_fault_is_an_error(fault, attempts, shown):
         latency_p50=judge.usage.latency_p50,
         latency_p95=judge.usage.latency_p95,
     )
+
+
+def test_other_faults_do_not_use_up_the_attempts_of_responses_without_a_verdict():
+    faults = [Reply(status=500), Reply(cut=True), Reply(raw=b"{"), Reply("I cannot say")]
+    with JudgeServer(lambda _: faults.pop(0) if faults else Reply(YES)) as server:
+        judge = judge_at(server, retries=4, backoff=0.001)
+        assert run(judge, [make_question(5, "reasoning")]) == [1]
+    assert len(server.requests) == 5
 
 
 def test_a_deeply_nested_response_fails_its_question_alone():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -327,6 +328,31 @@ def test_a_shard_at_which_workers_end_repeatedly(source, score, shard_size, monk
     assert not (tmp_path / "out.jsonl").exists()
     resumed = score(source, RECIPE, resume=True, workers=2)
     assert resumed.rows == score(source, RECIPE, "whole.jsonl").rows
+
+
+@pytest.mark.parametrize("source", ["rows.jsonl", "rows.jsonl.gz"])
+@pytest.mark.parametrize("starts", [0, 1, 2, 3])
+def test_workers_that_cannot_be_started(tmp_path, score, shard_size, monkeypatch, source, starts):
+    """Both workers end at their first message, and the system starts `starts` processes."""
+    shard_size(1)
+    data = b'{"response": "a"}\n' * 9
+    (tmp_path / source).write_bytes(gzip.compress(data) if source.endswith(".gz") else data)
+    start, count = WorkerProcess.__init__, iter(range(starts))
+
+    def started(worker, *arguments):
+        if next(count, None) is None:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        start(worker, *arguments)
+
+    def killed(worker, *message):
+        worker.kill()
+
+    monkeypatch.setattr(WorkerProcess, "__init__", started)
+    monkeypatch.setattr(WorkerProcess, "ask", killed)
+    with pytest.raises(
+        BackendError, match=r"cannot start a scoring worker \(Resource tempor.*fewer"
+    ):
+        score(tmp_path / source, "arena", workers=2)
 
 
 @pytest.mark.parametrize("source", ["rows.jsonl", "rows.jsonl.gz"])

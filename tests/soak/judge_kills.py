@@ -116,7 +116,7 @@ def run_round(
         finished = [start(source, out, server.url, cache), *([second] if second else [])]
         result.failed += sum(process.wait() != 0 for process in finished)
     outputs = [out, *([other] if second else [])]
-    result.different += sum(path.read_bytes() != expected for path in outputs if path.exists())
+    result.different += sum(not path.exists() or path.read_bytes() != expected for path in outputs)
     result.rounds += 1
     result.verdicts += len(judge.paid)
     paid_twice = judge.paid.total() - len(judge.paid)
@@ -168,7 +168,8 @@ def main() -> int:
         write_rows(source, options.rows)
         whole = Path(name) / "whole.jsonl"
         with JudgeServer(Judge(rng, faults=0.0)) as server:
-            start(source, whole, server.url, Path(name) / "whole.db").wait()
+            if start(source, whole, server.url, Path(name) / "whole.db").wait() != 0:
+                raise SystemExit("the unbroken run failed")
         while result.kills < options.kills:
             folder = Path(name) / str(result.rounds)
             folder.mkdir()

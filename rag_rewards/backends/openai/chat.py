@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import time
 from dataclasses import dataclass
@@ -44,22 +43,23 @@ _REDIRECT = "a redirect; give its target as base_url"
 
 
 class TemporaryFailure(Exception):
-    """A failed attempt. One of the next `retries` can succeed, after `wait` seconds or more.
+    """A failed attempt. Another one can succeed, after `wait` seconds or more.
 
-    `is_postponed` if the server limits the rate of requests, and did not try this one.
+    `is_unusable` if there is a response without a verdict, which is repeated `RETRIES_OF_UNUSABLE`
+    times. `is_postponed` if the server limits the rate of requests, and did not try this one.
     """
 
     def __init__(
         self,
         message: str,
         wait: float = 0.0,
-        retries: float = math.inf,
         *,
+        is_unusable: bool = False,
         is_postponed: bool = False,
     ) -> None:
         super().__init__(message)
         self.wait = wait
-        self.retries = retries
+        self.is_unusable = is_unusable
         self.is_postponed = is_postponed
 
 
@@ -171,7 +171,7 @@ class ChatEndpoint:
                 self._timeout,
             )
         except ResponseTooLarge as error:
-            raise TemporaryFailure(str(error), retries=RETRIES_OF_UNUSABLE) from None
+            raise TemporaryFailure(str(error), is_unusable=True) from None
         except asyncio.TimeoutError:
             raise TemporaryFailure(f"no answer within {self._timeout:g} s") from None
         except self._httpx.RequestError as error:
@@ -184,11 +184,11 @@ class ChatEndpoint:
         try:
             completion = msgspec.json.decode(response.content, type=_Completion)
             choice = completion.choices[0]
-        except (IndexError, *UNDECODABLE):
+        except (IndexError, *UNDECODABLE) as error:
             text = self.shorten(_text_of(response))
-            raise TemporaryFailure(
-                f"not a chat completion: {text}", retries=RETRIES_OF_UNUSABLE
-            ) from None
+            # A gateway can answer with a page, and a connection can end within the JSON.
+            is_json = isinstance(error, (IndexError, msgspec.ValidationError))
+            raise TemporaryFailure(f"not a chat completion: {text}", is_unusable=is_json) from None
         counts = completion.usage or _TokenCounts()
         return ChatResponse(
             text=choice.message.content or "",

@@ -65,7 +65,7 @@ class RequestSender:
         """
         content = msgspec.json.encode(body, order="sorted")
         tokens = len(content) // 4 + body.get("max_tokens", 0)
-        attempt = answers = 0
+        attempt = unusable = answers = 0
         try:
             while True:
                 # A request that the server postponed while it answered others is no failed
@@ -78,6 +78,10 @@ class RequestSender:
                     if failure.is_postponed and call.shared.answers > answers:
                         attempt = 1
                     answers = call.shared.answers
+                    unusable += failure.is_unusable
+                    if attempt > self.retries or unusable > RETRIES_OF_UNUSABLE:
+                        number = "once" if attempt == 1 else f"{attempt} times"
+                        raise FinalFailure(f"{failure} (tried {number})") from failure
                     await self._wait_before_retry(call, attempt, failure)
                 else:
                     call.shared.add_answer()
@@ -102,13 +106,11 @@ class RequestSender:
     async def _wait_before_retry(self, call: Call, attempt: int, failure: TemporaryFailure) -> None:
         """Wait for the next attempt.
 
-        Raises FinalFailure if there is none, and BackendUnavailable if the circuit breaker is open.
+        Raises FinalFailure if it is after the deadline, and BackendUnavailable if the circuit
+        breaker is open.
         """
         if (refusal := self.endpoint.breaker.unavailable) is not None:
             raise refusal
-        attempts = 1 + min(self.retries, failure.retries)
-        if attempt >= attempts:
-            raise FinalFailure(f"{failure} (attempt {attempt} of {attempts})") from failure
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
         backoff = min(self.backoff * 2.0 ** (attempt - 1), _MAX_BACKOFF_S) * jitter
         wait = max(backoff, failure.wait)
@@ -171,7 +173,7 @@ class RequestSender:
         text = response.text
         if response.is_truncated:
             end = self.endpoint.shorten(text[-99:])
-            raise TemporaryFailure(f"cut off at max_tokens: …{end}", retries=RETRIES_OF_UNUSABLE)
+            raise TemporaryFailure(f"cut off at max_tokens: …{end}", is_unusable=True)
         if isinstance(question, EntityQuestion):
             entities = parse_entities(text, question.placeholders, code)
             if entities is not None:
@@ -180,7 +182,7 @@ class RequestSender:
             return Entry(1 if verdict else 0, prompt, completion, text)
         content = self.endpoint.shorten(text or response.refusal or "nothing")
         wanted = "names" if isinstance(question, EntityQuestion) else "verdict"
-        raise TemporaryFailure(f"no {wanted} in {content!r}", retries=RETRIES_OF_UNUSABLE)
+        raise TemporaryFailure(f"no {wanted} in {content!r}", is_unusable=True)
 
 
 async def _sleep_until(moment: float) -> None:
