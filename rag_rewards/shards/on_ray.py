@@ -13,24 +13,16 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import BackendError, RagRewardsError, UsageError, describe
+from rag_rewards.io.absolute_paths import absolute_models, absolute_path
 from rag_rewards.io.score_options import ScoreOptions
-from rag_rewards.io.storage import (
-    file_info,
-    is_remote,
-    join,
-    local_path,
-    read_file,
-    remove_file,
-    write_file,
-)
+from rag_rewards.io.storage import file_info, join, read_file, remove_file, write_file
 from rag_rewards.io.worker_process import ScorerArguments
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.answer import ShardAnswer, answer_task
@@ -152,9 +144,11 @@ class RayExecutor:
 
     def begin(self, job: ShardJob) -> None:
         """Start a run. All paths become absolute, since each worker has its own folder."""
-        files = [msgspec.structs.replace(each, path=_absolute(each.path)) for each in job.files]
-        output = None if job.output is None else _absolute(job.output)
-        job = msgspec.structs.replace(job, files=files, folder=_absolute(job.folder), output=output)
+        files = [msgspec.structs.replace(each, path=absolute_path(each.path)) for each in job.files]
+        output = None if job.output is None else absolute_path(job.output)
+        job = msgspec.structs.replace(
+            job, files=files, folder=absolute_path(job.folder), output=output
+        )
         self._job, self._folder = msgspec.msgpack.encode(job), job.folder
         self._probe = f"probe-{secrets.token_hex(8)}"
         write_file(join(self._folder, self._probe), self._probe.encode())
@@ -287,8 +281,9 @@ def ray_executor(scorer: Scorer, options: ScoreOptions) -> Iterator[RayExecutor]
     recipe = msgspec.structs.replace(
         arguments.recipe, recipe=_absolute_reference(arguments.recipe.recipe)
     )
-    models = replace(options.models, **_absolute_paths(options.models))
-    arguments = msgspec.structs.replace(arguments, recipe=recipe, models=models)
+    arguments = msgspec.structs.replace(
+        arguments, recipe=recipe, models=absolute_models(options.models)
+    )
     with ray_cluster(options.ray.ray_address) as ray:
         executor = RayExecutor(ray, arguments, options.workers, options.ray)
         with contextlib.closing(executor):
@@ -299,20 +294,6 @@ def _absolute_reference(recipe: str) -> str:
     """Return `path/file.py:name` with an absolute path, and every other recipe unchanged."""
     place, colon, name = recipe.rpartition(":")
     return f"{os.path.abspath(place)}:{name}" if colon and place.endswith(".py") else recipe
-
-
-def _absolute_paths(models: ModelOptions) -> dict[str, Any]:
-    """Return the options that name a file or a folder, as absolute paths."""
-    values = ((each.name, getattr(models, each.name)) for each in fields(models))
-    return {
-        name: os.path.abspath(value)
-        for name, value in values
-        if isinstance(value, str) and os.path.exists(value)
-    }
-
-
-def _absolute(path: str) -> str:
-    return path if is_remote(path) else os.path.abspath(local_path(path))
 
 
 def _reason(error: BaseException) -> str:

@@ -1,0 +1,34 @@
+"""Absolute paths for processes on Ray, each of which has its own current folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from rag_rewards.backends.addresses import is_url
+from rag_rewards.io.storage import is_remote, local_path
+from rag_rewards.model_options import ModelOptions
+
+MODEL_FOLDERS = ("model", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity")
+"""The options of models that are a folder, the URL of a server, or a name on the hub."""
+MODEL_FILES = ("judge_cache", "prompt_template")
+"""The options of models that are the name of a file."""
+
+
+def absolute_path(path: str) -> str:
+    """Return a local path as an absolute path, and the URL of an object store unchanged."""
+    return path if is_remote(path) else os.path.abspath(local_path(path))
+
+
+def absolute_models(models: ModelOptions) -> ModelOptions:
+    """Return options of models with absolute paths.
+
+    A URL and a folder that does not exist, which can be a name on the hub, remain unchanged.
+    """
+    paths = [(name, getattr(models, name)) for name in (*MODEL_FOLDERS, *MODEL_FILES)]
+    absolute = {
+        name: os.path.abspath(path)
+        for name, path in paths
+        if path and (name in MODEL_FILES or (not is_url(path) and os.path.exists(path)))
+    }
+    return replace(models, **absolute)

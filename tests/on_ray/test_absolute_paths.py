@@ -1,0 +1,51 @@
+"""Paths of options for the processes of a cluster, whose current folder is another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_rewards.io.absolute_paths import absolute_models
+from rag_rewards.model_options import ModelOptions
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Make a folder the current one. It contains files with the names of other options' values."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("transformers", "auto", "cpu", "m", "hardened", "models", "encoder"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "prompt.txt").write_text("{documents} {question}")
+    return tmp_path
+
+
+def test_only_options_with_paths_become_absolute(folder):
+    options = {"device": "cpu", "document_separator": ".", "judge": "http://host/v1"}
+    models = ModelOptions(model="models", judge_model="m", **options)
+    assert absolute_models(models) == ModelOptions(
+        model=str(folder / "models"), judge_model="m", **options
+    )
+
+
+def test_urls_and_names_on_the_hub_remain_unchanged(folder):
+    (folder / "http:" / "host").mkdir(parents=True)
+    models = ModelOptions(nli="http://host", nli_tokenizer="owner/tokens", similarity="owner/name")
+    assert absolute_models(models) == models
+    models = ModelOptions(nli="http://host", nli_tokenizer="encoder", similarity="encoder")
+    encoder = str(folder / "encoder")
+    assert absolute_models(models) == ModelOptions(
+        nli="http://host", nli_tokenizer=encoder, similarity=encoder
+    )
+
+
+def test_a_file_is_absolute_also_before_it_exists(folder):
+    judge = {"judge": "http://host/v1", "judge_model": "m"}
+    models = ModelOptions(
+        **judge, judge_cache="new.db", model="owner/name", prompt_template="prompt.txt"
+    )
+    assert absolute_models(models) == ModelOptions(
+        **judge,
+        judge_cache=str(folder / "new.db"),
+        model="owner/name",
+        prompt_template=str(folder / "prompt.txt"),
+    )
+    assert absolute_models(ModelOptions()) == ModelOptions()
