@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import IO, Protocol
 
@@ -27,10 +28,8 @@ class InputFile(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, path: str) -> InputFile:
         """Return a file as it is now. Raises UsageError if it cannot be read."""
-        try:
+        with _reading(path):
             info = file_info(path)
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}") from None
         if info is None:
             raise UsageError(f"cannot read {path}: No such file or directory")
         return cls(path, info.size, info.modified)
@@ -38,10 +37,8 @@ class InputFile(msgspec.Struct, frozen=True):
     def open(self) -> IO[bytes]:
         """Open the file. Raises UsageError if it cannot be read or has changed."""
         self.check()
-        try:
+        with _reading(self.path):
             return open_file(self.path)
-        except OSError as error:
-            raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
 
     def check(self) -> None:
         """Raise UsageError if the file is not as it was."""
@@ -53,6 +50,15 @@ class InputFile(msgspec.Struct, frozen=True):
         return UsageError(
             f"{self.path} changed while it was read: wait until it is complete, then score it again"
         )
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raise UsageError with the name of the file if it cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -142,9 +148,10 @@ class JsonLines:
     def after(self, position: int, size: int) -> int:
         if position + size >= self.end:
             return self.end
-        self._handle.seek(position + size - 1)
-        self._handle.readline()
-        return min(self._handle.tell(), self.end)
+        with _reading(self.file.path):
+            self._handle.seek(position + size - 1)
+            self._handle.readline()
+            return min(self._handle.tell(), self.end)
 
     def size_of(self, start: int, end: int) -> int:
         return end - start
@@ -157,13 +164,14 @@ class JsonLines:
         return lines + (last != b"\n")
 
     def _blocks(self, start: int, end: int) -> Iterator[bytes]:
-        self._handle.seek(start)
-        while start < end:
-            block = self._handle.read(min(_BLOCK, end - start))
-            if not block:
-                raise self.file.changed()
-            start += len(block)
-            yield block
+        with _reading(self.file.path):
+            self._handle.seek(start)
+            while start < end:
+                block = self._handle.read(min(_BLOCK, end - start))
+                if not block:
+                    raise self.file.changed()
+                start += len(block)
+                yield block
 
     def count_blank_lines(self) -> int:
         newlines, end, last = 0, self.end, b""
@@ -180,14 +188,16 @@ class JsonLines:
         return newlines + (last not in (b"\n", b""))
 
     def rows_from(self, position: int) -> Iterator[tuple[int, bytes]]:
-        self._handle.seek(position)
-        while position < self.end and (line := self._handle.readline()):
-            if not line.isspace():
-                yield position, line
-            position += len(line)
+        with _reading(self.file.path):
+            self._handle.seek(position)
+            while position < self.end and (line := self._handle.readline()):
+                if not line.isspace():
+                    yield position, line
+                position += len(line)
 
     def read(self, piece: Piece) -> Iterator[Line]:
-        self._handle.seek(piece.start)
+        with _reading(self.file.path):
+            self._handle.seek(piece.start)
         size = piece.end - piece.start
         yield from numbered_lines(self._handle, self.file.path, piece.first, size)
         if self._handle.tell() != piece.end:

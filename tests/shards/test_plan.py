@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import random
@@ -15,7 +17,8 @@ from rag_rewards.errors import UsageError
 from rag_rewards.groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.io.sources import open_source
 from rag_rewards.io.storage import input_files
-from rag_rewards.shards.files import InputFile
+from rag_rewards.shards import files as files_module
+from rag_rewards.shards.files import InputFile, JsonLines, Piece
 from rag_rewards.shards.plan import Grouping, plan_shards, shard_bytes
 from rag_rewards.shards.score import input_lines
 
@@ -138,3 +141,35 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, change):
         source.unlink()
     with pytest.raises(UsageError, match=r"in\.jsonl"):
         list(lines)
+
+
+class BrokenFile(io.FileIO):
+    """A file on a damaged disk."""
+
+    def readinto(self, buffer):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda rows: rows.after(0, 40),
+        lambda rows: rows.count_lines(0, 180),
+        lambda rows: rows.count_blank_lines(),
+        lambda rows: list(rows.rows_from(18)),
+        lambda rows: list(rows.read(Piece(0, 18, 36, 1, 1))),
+    ],
+    ids=["after", "count_lines", "count_blank_lines", "rows_from", "read"],
+)
+def test_a_file_that_cannot_be_read(tmp_path, monkeypatch, read):
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b'{"response": "x"}\n' * 10)
+    monkeypatch.setattr(
+        files_module, "open_file", lambda path: io.BufferedReader(BrokenFile(path), 16)
+    )
+    message = r"^cannot read .*in\.jsonl.*: Input/output error$"
+    with (
+        contextlib.closing(JsonLines(InputFile.of(str(source)))) as rows,
+        pytest.raises(UsageError, match=message),
+    ):
+        read(rows)
