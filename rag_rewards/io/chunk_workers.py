@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
+from rag_rewards.errors import RagRewardsError
 from rag_rewards.io.worker_pool import WorkerPool
 from rag_rewards.io.worker_process import ScorerArguments, answer_messages
 from rag_rewards.rows import Chunk, ScoredChunk
@@ -33,14 +34,27 @@ def score_in_workers(
 def _score_in_order(
     pool: WorkerPool, chunks: Iterable[Chunk], limit: int
 ) -> Generator[ScoredChunk, None, None]:
-    """Yield the scored chunks in order, with at most `limit` chunks in work."""
+    """Yield the scored chunks in order, with at most `limit` chunks in work.
+
+    An error of the reader is raised after all chunks before it.
+    """
     futures: deque[Future[ScoredChunk]] = deque()
-    for chunk in chunks:
+    source = iter(chunks)
+    reader_error: RagRewardsError | None = None
+    while True:
+        try:
+            chunk = next(source, None)
+        except RagRewardsError as error:
+            reader_error, chunk = error, None
+        if chunk is None:
+            break
         futures.append(pool.submit(_score, pool, chunk))
         if len(futures) > limit:
             yield futures.popleft().result()
     while futures:
         yield futures.popleft().result()
+    if reader_error is not None:
+        raise reader_error
 
 
 def _score(pool: WorkerPool, chunk: Chunk) -> ScoredChunk:

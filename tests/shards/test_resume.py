@@ -365,3 +365,15 @@ def test_workers_whose_reward_prints(tmp_path, score, shard_size, source):
     (tmp_path / source).write_bytes(gzip.compress(data) if source.endswith(".gz") else data)
     recipe = f"{tmp_path / 'noisy.py'}:reward"
     assert score(tmp_path / source, recipe, workers=2).run.totals.rows == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_complete_chunks_before_damage_are_scored(source, score, monkeypatch, tmp_path, workers):
+    expected = score(source, RECIPE, "whole.jsonl").rows.splitlines(keepends=True)
+    monkeypatch.setattr(sources, "CHUNK_ROWS", 20)
+    damaged = tmp_path / "in.jsonl.gz"
+    damaged.write_bytes(gzip.compress(source.read_bytes()) + b"garbage")
+    with pytest.raises(UsageError, match="after line 200: the file is damaged"):
+        score(damaged, RECIPE, workers=workers)
+    # The reader cannot know that the last group of four rows is complete.
+    assert (tmp_path / "out.jsonl.partial").read_bytes() == b"".join(expected[:180])
