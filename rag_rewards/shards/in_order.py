@@ -49,10 +49,11 @@ class CompleteParts:
     def check_input(self, part: Part, shard: Shard | None) -> None:
         """Raise UsageError if a shard is not the one that an earlier process has scored."""
         if shard is not None and part.shard == shard:
-            if is_parquet(self._job.files[0].path):
+            files = self._job.files
+            if any(is_parquet(files[piece.file].path) for piece in shard.pieces):
                 return  # decoding would take as long as scoring
             checksum = 0
-            for _, line in input_lines(self._job.files, shard):
+            for _, line in input_lines(files, shard):
                 checksum = zlib.crc32(line, checksum)
             if checksum == part.input_checksum:
                 return

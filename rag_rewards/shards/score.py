@@ -57,7 +57,7 @@ class Part(msgspec.Struct, kw_only=True):
     shard            the shard; None for rows of a stream
     rows, errors     size of the scored rows and of the error records in bytes
     rows_checksum, errors_checksum  checksums of these bytes
-    input_checksum   checksum of the lines that were read; 0 for Parquet
+    input_checksum   checksum of the lines that were read
     lines            number of lines that were read
     keys             digests of the keys of the groups, 8 bytes each
     totals           totals over the rows

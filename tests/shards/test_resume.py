@@ -164,6 +164,28 @@ def test_a_changed_input_of_equal_size_and_time_is_refused(interrupted, score):
         score(interrupted, RECIPE, resume=True)
 
 
+def test_changed_json_lines_beside_parquet_are_refused(
+    source, score, shard_size, monkeypatch, tmp_path
+):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow_json = pytest.importorskip("pyarrow.json")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    parquet.write_table(arrow_json.read_json(source), folder / "a.parquet")
+    changed = folder / "b.jsonl"
+    changed.write_bytes(source.read_bytes().replace(b'"g', b'"h'))
+    shard_size(10_000)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 6)
+        with pytest.raises(Interruption):
+            score(folder, RECIPE)
+    status = changed.stat()
+    changed.write_bytes(changed.read_bytes().replace(b"It is", b"It Is"))
+    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(UsageError, match="the input has changed"):
+        score(folder, RECIPE, resume=True)
+
+
 @pytest.mark.parametrize("complete", [False, True])
 def test_another_standard_input_is_refused(source, score, monkeypatch, complete):
     data = source.read_bytes()
