@@ -23,10 +23,6 @@ class Executor(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """End all workers, also while they score."""
-        ...
-
 
 class ClusterExecutor(Executor, Protocol):
     """An executor that is ready before the job of the run is known."""

@@ -77,8 +77,8 @@ def score_to_parts(
                 # The modules that start processes take time to import.
                 from rag_rewards.shards.local import LocalExecutor
 
-                executor = LocalExecutor(scorer, job, options.workers)
-                stack.callback(executor.close)
+                workers = LocalExecutor(scorer, job, options.workers)
+                executor = stack.enter_context(contextlib.closing(workers))
             complete = CompleteParts(job, str(options.output), keys)
             position = 0
             for part in parts_in_order(executor, chain(first, shards), complete, keys):
@@ -90,7 +90,7 @@ def score_to_parts(
                     return
                 keys.update(part.key_digests)
                 entries.append(ManifestPart.of(job, part))
-                position += _size(part)
+                position += part.shard.size if part.shard is not None else 0
                 display.update(run.totals, position, run.usage)
         for file in files:
             file.check()
@@ -129,15 +129,9 @@ class _ThisProcess:
         for task in tasks:
             yield score_to_part(self._scorer, self._job, task, self._keys)
 
-    def close(self) -> None: ...
-
 
 def _pass_rows(job: ShardJob, part: Part, on_output: OnOutput) -> None:
     """Pass the scored rows of a part in blocks that end with a row."""
     with open_file(PartFiles(job, index_of(part)).rows) as handle:
         while lines := handle.readlines(1 << 20):
             on_output(b"".join(lines))
-
-
-def _size(part: Part) -> int:
-    return sum(piece.end - piece.start for piece in part.shard.pieces) if part.shard else 0

@@ -24,6 +24,11 @@ class Shard(msgspec.Struct, frozen=True):
     pieces: tuple[Piece, ...]
 
     @property
+    def size(self) -> int:
+        """The size: bytes of JSON lines, rows of Parquet."""
+        return sum(piece.end - piece.start for piece in self.pieces)
+
+    @property
     def lines(self) -> str:
         """The line numbers, for messages."""
         last = self.pieces[-1]

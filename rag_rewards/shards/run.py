@@ -238,7 +238,7 @@ class _FileScoring:
         self.totals.merge(part.totals)
         self._keys.update(part.key_digests)
         if part.shard is not None:
-            self._position += sum(piece.end - piece.start for piece in part.shard.pieces)
+            self._position += part.shard.size
 
     def _is_stopped(self, part: Part) -> bool:
         """Whether the run ends at this part, whose rows are written but not recorded."""

@@ -76,6 +76,7 @@ def test_a_plan_is_repeatable_and_has_the_size_that_was_asked_for(tmp_path):
     plan = list(plan_shards(files_of(str(source)), 180, Grouping()))
     assert plan == list(plan_shards(files_of(str(source)), 180, Grouping()))
     assert len(plan) == 100
+    assert {shard.size for shard in plan} == {180}
     assert {piece.lines for shard in plan for piece in shard.pieces} == {10}
     assert plan[1].lines == "lines 11 to 20"
 
