@@ -10,6 +10,8 @@ from rag_rewards.shards.files import InputFile
 
 OPTIONS = frozenset({"columns", "group_size", "sort", "keep_evidence", "on_error"})
 """The settings of a run that are options of the command."""
+_DESCRIPTIONS = {"reading": "the way of reading the input"}
+"""Other settings whose names are not in the words of a user."""
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +34,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         for option in dict.fromkeys([*earlier.options, *self.options]):
             before, now = earlier.options.get(option, "-"), self.options.get(option, "-")
             if before != now:
-                label = f"{{{option}}}" if option in OPTIONS else option
+                label = f"{{{option}}}" if option in OPTIONS else _DESCRIPTIONS.get(option, option)
                 raise OptionError(
                     f"cannot resume {{name}}: {label} was {{before!r}} and is {{now!r}}: use the "
                     "settings of the earlier run, or start again without {resume}",

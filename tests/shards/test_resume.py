@@ -164,6 +164,13 @@ def test_a_changed_input_of_equal_size_and_time_is_refused(interrupted, score):
         score(interrupted, RECIPE, resume=True)
 
 
+def test_an_input_that_is_compressed_under_its_name_is_refused(interrupted, score):
+    interrupted.write_bytes(gzip.compress(interrupted.read_bytes()))
+    message = "the way of reading the input was 'shards' and is 'stream': use"
+    with pytest.raises(UsageError, match=message):
+        score(interrupted, RECIPE, resume=True)
+
+
 def test_changed_json_lines_beside_parquet_are_refused(
     source, score, shard_size, monkeypatch, tmp_path
 ):
