@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import msgspec
+
 from rag_rewards.backends.addresses import is_url
 from rag_rewards.io.storage import is_remote, local_path
+from rag_rewards.loading import RecipeSpec
 from rag_rewards.model_options import ModelOptions
 
 MODEL_FOLDERS = ("model", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity")
@@ -32,3 +35,15 @@ def absolute_models(models: ModelOptions) -> ModelOptions:
         if path and (name in MODEL_FILES or (not is_url(path) and os.path.exists(path)))
     }
     return replace(models, **absolute)
+
+
+def absolute_recipe(spec: RecipeSpec) -> RecipeSpec:
+    """Return a recipe whose `path/to/file.py:name` is absolute, also in the stages."""
+    stages = [each | {"recipe": _absolute_reference(each["recipe"])} for each in spec.stages]
+    recipe = _absolute_reference(spec.recipe)
+    return msgspec.structs.replace(spec, recipe=recipe, stages=stages)
+
+
+def _absolute_reference(recipe: str) -> str:
+    place, _, name = recipe.rpartition(":")
+    return f"{os.path.abspath(place)}:{name}" if place.endswith(".py") else recipe

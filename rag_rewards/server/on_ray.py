@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
-from rag_rewards.loading import RecipeSource
+from rag_rewards.io.absolute_paths import absolute_models, absolute_recipe
+from rag_rewards.loading import RecipeSource, spec_of
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.server.logs import LogOptions, configure_logs
@@ -142,7 +143,13 @@ def _running(
 def _builder(
     recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions, logs: LogOptions
 ) -> Callable[[], Any]:
-    """Return the function with which each replica builds the application of `serve`."""
+    """Return the function with which each replica builds the application of `serve`.
+
+    Paths become absolute, since each replica has its own folder.
+    """
+    spec = None if recipe is None else spec_of(recipe)
+    recipe = recipe if spec is None else absolute_recipe(spec)
+    models = absolute_models(models)
 
     def build_application() -> Any:
         from rag_rewards.server.routes import build

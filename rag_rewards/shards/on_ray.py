@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import time
 from collections import deque
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import BackendError, RagRewardsError, UsageError, describe
-from rag_rewards.io.absolute_paths import absolute_models, absolute_path
+from rag_rewards.io.absolute_paths import absolute_models, absolute_path, absolute_recipe
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.storage import file_info, join, read_file, remove_file, write_file
 from rag_rewards.io.worker_process import ScorerArguments
@@ -278,22 +277,15 @@ class RayExecutor:
 def ray_executor(scorer: Scorer, options: ScoreOptions) -> Iterator[RayExecutor]:
     """Connect to a Ray cluster and start its workers for the time of the block."""
     arguments = ScorerArguments.of(scorer)
-    recipe = msgspec.structs.replace(
-        arguments.recipe, recipe=_absolute_reference(arguments.recipe.recipe)
-    )
     arguments = msgspec.structs.replace(
-        arguments, recipe=recipe, models=absolute_models(options.models)
+        arguments,
+        recipe=absolute_recipe(arguments.recipe),
+        models=absolute_models(options.models),
     )
     with ray_cluster(options.ray.ray_address) as ray:
         executor = RayExecutor(ray, arguments, options.workers, options.ray)
         with contextlib.closing(executor):
             yield executor
-
-
-def _absolute_reference(recipe: str) -> str:
-    """Return `path/file.py:name` with an absolute path, and every other recipe unchanged."""
-    place, colon, name = recipe.rpartition(":")
-    return f"{os.path.abspath(place)}:{name}" if colon and place.endswith(".py") else recipe
 
 
 def _reason(error: BaseException) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rag_rewards.io.absolute_paths import absolute_models
+from rag_rewards.io.absolute_paths import absolute_models, absolute_recipe
+from rag_rewards.loading import RecipeSpec
 from rag_rewards.model_options import ModelOptions
 
 
@@ -49,3 +50,13 @@ def test_a_file_is_absolute_also_before_it_exists(folder):
         prompt_template=str(folder / "prompt.txt"),
     )
     assert absolute_models(ModelOptions()) == ModelOptions()
+
+
+def test_files_of_recipes_and_stages_become_absolute(folder):
+    file, name = RecipeSpec(recipe="my.py:reward", hardened=True), RecipeSpec(recipe="pkg:reward")
+    assert absolute_recipe(file) == RecipeSpec(recipe=f"{folder}/my.py:reward", hardened=True)
+    assert absolute_recipe(name) == name
+    assert absolute_recipe(RecipeSpec(recipe="arena")) == RecipeSpec(recipe="arena")
+    stages = [{"recipe": "own/my.py:first", "until_step": 2}, {"recipe": "arena"}]
+    absolute = [{"recipe": f"{folder}/own/my.py:first", "until_step": 2}, {"recipe": "arena"}]
+    assert absolute_recipe(RecipeSpec(stages=stages)) == RecipeSpec(stages=absolute)
