@@ -80,8 +80,8 @@ class ShardWorker:
 
     def score(self, task: bytes) -> bytes:
         """Score a shard to part files, and return the encoded answer."""
-        decoded = msgspec.msgpack.decode(task, type=ShardTask)
-        return msgspec.msgpack.encode(answer_task(self._scorer, self._job, decoded))
+        shard = msgspec.msgpack.decode(task, type=ShardTask)
+        return msgspec.msgpack.encode(answer_task(self._scorer, self._job, shard))
 
 
 def node_address() -> str:
@@ -135,11 +135,26 @@ class RayExecutor:
         self._folder = self._probe = ""
 
     def signature(self) -> str:
-        """Return the signature of the workers' scorer."""
-        signature, fault = self._ray.get(self._new[0].signature.remote())
-        if fault:
-            raise UsageError(fault)
-        return str(signature)
+        """Return the signature of the workers' scorer.
+
+        Raises BackendError when `ATTEMPTS` workers end at their start.
+        """
+        while True:
+            worker = self._new.pop(0)
+            reference = worker.signature.remote()
+            self._new.append(worker)
+            self._wait_for([reference])
+            try:
+                signature, fault = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                self._count_failed_start(error)
+                self._kill(worker)
+                self._new[-1] = self._actor.remote(self._arguments)
+                continue
+            if fault:
+                raise UsageError(fault)
+            self._failed_starts = 0
+            return str(signature)
 
     def begin(self, job: ShardJob) -> None:
         """Start a run. All paths become absolute, since each worker has its own folder."""
@@ -192,29 +207,28 @@ class RayExecutor:
 
     def _wait(self) -> None:
         """Wait until a task ends or a worker begins."""
-        references = [*self._open, *self._starting]
-        done: list[Any] = []
-        while not done:
-            done, _ = self._ray.wait(references, num_returns=1, timeout=REPORT_SECONDS)
-            if not done and not self._load:
-                needs = ", ".join(f"{name} {value:g}" for name, value in self._resources.items())
-                log.warning("waiting for the Ray cluster to start workers (each: %s)", needs)
-        for reference in done:
+        for reference in self._wait_for([*self._open, *self._starting]):
             if reference in self._starting:
                 self._add_worker(reference)
             else:
                 self._end_task(reference)
+
+    def _wait_for(self, references: list[Any]) -> list[Any]:
+        """Wait until one of the answers exists, and return the references of those that do."""
+        while True:
+            done, _ = self._ray.wait(references, num_returns=1, timeout=REPORT_SECONDS)
+            if done:
+                return list(done)
+            if not self._load:
+                needs = ", ".join(f"{name} {value:g}" for name, value in self._resources.items())
+                log.warning("waiting for the Ray cluster to start workers (each: %s)", needs)
 
     def _add_worker(self, reference: Any) -> None:
         worker = self._starting.pop(reference)
         try:
             name, fault = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            self._failed_starts += 1
-            if self._failed_starts >= ATTEMPTS and not self._load:
-                raise BackendError(
-                    f"{ATTEMPTS} workers ended at their start: {_reason(error)}"
-                ) from None
+            self._count_failed_start(error)
             self._replace(worker)
             return
         if fault:
@@ -222,6 +236,14 @@ class RayExecutor:
         self._check_visible(join(self._folder, name))
         self._failed_starts = 0
         self._load[worker] = 0
+
+    def _count_failed_start(self, error: BaseException) -> None:
+        """Raise BackendError when `ATTEMPTS` workers in succession have not started."""
+        self._failed_starts += 1
+        if self._failed_starts >= ATTEMPTS and not self._load:
+            raise BackendError(
+                f"{ATTEMPTS} workers ended at their start: {_reason(error)}"
+            ) from None
 
     def _check_visible(self, path: str) -> None:
         """Raise UsageError if this process does not see a file that a worker has written."""
