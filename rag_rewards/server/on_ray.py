@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
@@ -78,7 +80,8 @@ def serve_on_ray(
 ) -> None:
     """Serve on a Ray cluster until SIGTERM or Ctrl-C, and then complete the requests in progress.
 
-    Raises UsageError when the replicas do not start.
+    Raises UsageError when Ray Serve already runs on the cluster or the replicas do not start, and
+    KeyboardInterrupt on one of these signals before they have started.
     """
     if options.dump is not None:
         raise OptionError("{dump} is for one process: remove it, or use {engine} local")
@@ -91,12 +94,14 @@ def serve_on_ray(
     server.telemetry.tracing.close()
     with needs_extra("ray"):
         import ray.serve  # noqa: F401
+    application = _builder(recipe, models, options, logs)
     with ray_cluster(replicas.ray_address):
-        stopped = _stop_signals()  # after Ray, which sets its own handlers
-        application = _builder(recipe, models, options, logs)
+        _handle_signals(_interrupt)  # after Ray, which sets its own handlers
         with _running(application, host, port, options, replicas):
+            stop = threading.Event()
+            _handle_signals(lambda *_: stop.set())
             log.info("rag-rewards: %s on http://%s:%d (Ray)", name, host, port)
-            while not stopped.wait(1.0):
+            while not stop.wait(1.0):
                 pass
 
 
@@ -108,12 +113,38 @@ def _running(
     options: ServerOptions,
     replicas: ReplicaOptions,
 ) -> Iterator[None]:
-    """Run the application for the time of the block."""
+    """Run the application for the time of the block, and stop what was started.
+
+    Raises UsageError if Ray Serve already runs on the cluster, which would ignore the
+    host and the port.
+    """
+    from ray import serve
+
+    status = serve.status()
+    if status.proxies or status.applications:
+        raise UsageError(
+            "Ray Serve already runs on this cluster: stop it (`serve shutdown`), or use another "
+            "cluster"
+        )
+    timeout = options.deadline + GRACE_SECONDS
+    try:
+        _start(application, {"host": host, "port": port}, timeout, replicas)
+        yield
+    finally:
+        _stop(timeout)
+
+
+def _start(
+    application: Callable[[], Any],
+    address: dict[str, Any],
+    timeout: float,
+    replicas: ReplicaOptions,
+) -> None:
+    """Start Serve and the application. Raises UsageError when a replica does not start."""
     from ray import serve
     from ray.exceptions import RayError
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    timeout = options.deadline + GRACE_SECONDS
     deployment = serve.deployment(
         name="RewardServer",
         max_ongoing_requests=MAX_ONGOING,
@@ -125,19 +156,27 @@ def _running(
     quiet = {"log_level": "WARNING", "enable_access_log": False}
     try:
         serve.start(
-            http_options={"host": host, "port": port, "request_timeout_s": timeout},
+            http_options=address | {"request_timeout_s": timeout},
             logging_config=quiet,
             controller_options={"runtime_env": {"env_vars": CONTROLLER_ENVIRONMENT}},
         )
         serve.run(deployment.bind(), name=APPLICATION, route_prefix="/", logging_config=quiet)
     except (RayError, RuntimeError, ValueError, OSError) as error:
-        serve.shutdown()
         raise UsageError(f"the server did not start on Ray: {describe(error)[:500]}") from None
-    try:
-        yield
-    finally:
-        serve.delete(APPLICATION)  # the replicas complete their requests
-        serve.shutdown()
+
+
+def _stop(timeout: float) -> None:
+    """Delete the application, and stop Serve unless it has other applications now."""
+    from ray import serve
+    from ray.exceptions import RayError
+
+    end = time.monotonic() + timeout
+    with suppress(RayError):  # the cluster has ended
+        while APPLICATION in serve.status().applications and time.monotonic() < end:
+            with suppress(TimeoutError):  # after 60 seconds; requests can take longer
+                serve.delete(APPLICATION)  # the replicas complete their requests
+        if not serve.status().applications.keys() - {APPLICATION}:
+            serve.shutdown()
 
 
 def _builder(
@@ -160,9 +199,11 @@ def _builder(
     return build_application
 
 
-def _stop_signals() -> threading.Event:
-    """Return an event that SIGTERM and Ctrl-C set."""
-    stopped = threading.Event()
+def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Set the handler of SIGTERM and Ctrl-C."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    return stopped
+        signal.signal(number, handler)
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
