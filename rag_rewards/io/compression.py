@@ -67,12 +67,12 @@ def with_complete_start(handle: IO[bytes]) -> IO[bytes]:
     if not isinstance(handle, BufferedReader) or len(peek(handle)) >= _LONGEST_MAGIC:
         return handle
     try:
-        return BufferedReader(_Rejoined(handle.read(_LONGEST_MAGIC), handle), _BLOCK)
+        return BufferedReader(_JoinedFile(handle.read(_LONGEST_MAGIC), handle), _BLOCK)
     except OSError:
         return handle  # the first line raises it again
 
 
-class _Rejoined(RawIOBase):
+class _JoinedFile(RawIOBase):
     """The bytes that were read from a file, and then the rest of the file."""
 
     def __init__(self, start: bytes, rest: BufferedReader) -> None:
@@ -93,26 +93,26 @@ def decompressed(handle: IO[bytes], compression: str) -> BufferedReader:
 
     Closing it does not close `handle`. Reading raises DamagedError.
     """
-    return BufferedReader(_Decompressed(handle, compression), _BLOCK)
+    return BufferedReader(_DecompressedFile(handle, compression), _BLOCK)
 
 
-class _Arrived:
+class _PipeReader:
     """Reads what a pipe has delivered, and does not wait until a block is complete."""
 
     def __init__(self, handle: IO[bytes]) -> None:
         self.read = handle.read1 if isinstance(handle, BufferedReader) else handle.read
 
 
-class _Decompressed(RawIOBase):
+class _DecompressedFile(RawIOBase):
     """The decompressed content of a file."""
 
     def __init__(self, handle: IO[bytes], compression: str) -> None:
         self._damage = ""
         self._file: Any
         if compression == GZIP:
-            self._file = GzipFile(fileobj=cast("IO[bytes]", _Arrived(handle)), mode="rb")
+            self._file = GzipFile(fileobj=cast("IO[bytes]", _PipeReader(handle)), mode="rb")
         else:
-            self._file = open_zstandard(cast("IO[bytes]", _Arrived(handle)))
+            self._file = open_zstandard(cast("IO[bytes]", _PipeReader(handle)))
 
     def readable(self) -> bool:
         return True

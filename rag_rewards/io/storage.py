@@ -205,7 +205,7 @@ def staging_folder(url: str) -> Path:
     """Return the local folder with the files that are written before they are uploaded to a URL.
 
     The folder depends on the URL alone, so that two runs on one machine that write the same object
-    meet there. Raises UsageError if the folder belongs to another user.
+    use the same lock. Raises UsageError if the folder belongs to another user.
     """
     location(url)
     user = os.getuid() if hasattr(os, "getuid") else 0

@@ -1,4 +1,4 @@
-"""Scoring of an input to a folder of part files, which nothing appends to one file."""
+"""Scoring of an input to a folder of part files."""
 
 from __future__ import annotations
 

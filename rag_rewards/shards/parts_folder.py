@@ -107,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     settings: RunSettings
 
 
-class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+class _RunState(msgspec.Struct, frozen=True, kw_only=True):
     """The content of settings.json. `records` is the name of the folder of the records."""
 
     settings: RunSettings
@@ -124,7 +124,7 @@ class PartsFolder:
     def __init__(self, path: str, settings: RunSettings) -> None:
         self.path = path if is_remote(path) else os.path.abspath(local_path(path))
         self._settings = settings
-        self._saved: _Saved | None = None
+        self._state: _RunState | None = None
         self._refuse_other_files()
         folder = staging_folder(self.path) if is_remote(self.path) else Path(self.path) / _RUN
         self._lock_file = folder / "lock"
@@ -141,7 +141,7 @@ class PartsFolder:
         names = names_in(self.path)
         others = [name for name in names if not _OWN.fullmatch(name)]
         is_complete = self._read(MANIFEST, Manifest) is not None
-        if not is_complete and self._read(join(_RUN, _SETTINGS), _Saved) is None:
+        if not is_complete and self._read(join(_RUN, _SETTINGS), _RunState) is None:
             others += [name for name in names if _PART.fullmatch(name)]
         if others:
             raise UsageError(
@@ -173,13 +173,13 @@ class PartsFolder:
 
         Raises UsageError if its settings or its input differ, or if its parts have changed.
         """
-        if (saved := self._read(join(_RUN, _SETTINGS), _Saved)) is not None:
-            self._settings.check(saved.settings, self.path)
-            self._saved = saved
+        if (state := self._read(join(_RUN, _SETTINGS), _RunState)) is not None:
+            self._settings.check(state.settings, self.path)
+            self._state = state
         manifest = self._read(MANIFEST, Manifest)
         if manifest is None:
             return None
-        if self._saved is not None and manifest.settings != self._settings:
+        if self._state is not None and manifest.settings != self._settings:
             # `start` was interrupted before it removed the manifest of an earlier run.
             remove_file(join(self.path, MANIFEST))
             return None
@@ -190,13 +190,13 @@ class PartsFolder:
 
     def start(self, shard_bytes: int) -> None:
         """Begin a new run. The files of an earlier run are removed."""
-        self._saved = _Saved(
+        self._state = _RunState(
             settings=self._settings,
             shard_bytes=shard_bytes,
             records=f"records-{secrets.token_hex(4)}",
         )
         # The settings show from now on that the remaining files are those of a run.
-        write_file(join(self.path, join(_RUN, _SETTINGS)), msgspec.json.encode(self._saved))
+        write_file(join(self.path, join(_RUN, _SETTINGS)), msgspec.json.encode(self._state))
         remove_file(join(self.path, MANIFEST))
         self._remove_files(_PART)
         self._remove_files(_INCOMPLETE)
@@ -204,26 +204,26 @@ class PartsFolder:
     @property
     def has_begun(self) -> bool:
         """Whether the settings of the run are recorded."""
-        return self._saved is not None
+        return self._state is not None
 
     @property
     def shard_bytes(self) -> int:
         """Size of a shard in bytes."""
-        return self._begun.shard_bytes
+        return self._current_state.shard_bytes
 
     @property
     def records(self) -> str:
         """The folder of the records of the parts."""
-        folder = join(self.path, join(_RUN, self._begun.records))
+        folder = join(self.path, join(_RUN, self._current_state.records))
         if not is_remote(folder):
             os.makedirs(folder, exist_ok=True)
         return folder
 
     @property
-    def _begun(self) -> _Saved:
-        if self._saved is None:
+    def _current_state(self) -> _RunState:
+        if self._state is None:
             raise ValueError("the run has not begun")
-        return self._saved
+        return self._state
 
     def _read(self, name: str, type_: type[T]) -> T | None:
         """Return the content of a JSON file, or None if it does not exist."""

@@ -1,4 +1,4 @@
-"""The code of a user's recipes, by which a resumed run notices that it was edited."""
+"""Digests of the files of a user's recipes."""
 
 from __future__ import annotations
 

@@ -68,11 +68,11 @@ def score_to_file(
         stack.callback(_close, output.close)
         folder = RunFolder(output, str(options.errors), settings, is_sorted=options.sort)
         stack.callback(_close, folder.close)
-        if options.resume and (finished := folder.resume()) is not None:
+        if options.resume and (record := folder.resume()) is not None:
             # Files have been compared by their size and the time of their last change.
-            if not files and StreamParts(scorer, options, source, []).read() != finished.stream:
+            if not files and StreamParts(scorer, options, source, []).read() != record.stream:
                 raise changed_input(options.output)
-            run.totals, run.was_complete = finished.totals, True
+            run.totals, run.was_complete = record.totals, True
             return
         if not folder.has_begun:
             size = CHUNK_BYTES if options.models.is_set else shard_bytes(files, options.workers)

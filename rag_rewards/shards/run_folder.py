@@ -58,7 +58,7 @@ _NAMES = ("settings.json", "finished.json", "record.json", "parts", "errors.json
 T = TypeVar("T")
 
 
-class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+class _RunState(msgspec.Struct, frozen=True, kw_only=True):
     """The content of settings.json."""
 
     settings: RunSettings
@@ -66,7 +66,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     parts: str
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a complete run: OUT.run.json.
 
     stream       number of lines and checksum of an input that one reader has read
@@ -103,7 +103,7 @@ class RunFolder:
         self._partial = output.partial
         self._errors_target = errors
         self._path = self._target.with_name(self._target.name + ".run")
-        self._record = finished_record_of(self._target)
+        self._record_path = finished_record_of(self._target)
         self._files: RowFiles | None = None
         self._journal: IO[bytes] | None = None
         self._parts_name = ""
@@ -119,8 +119,8 @@ class RunFolder:
         self._path.mkdir()
         self.shard_bytes = shard_bytes
         self._parts_name = f"parts-{secrets.token_hex(4)}"
-        saved = _Saved(settings=self.settings, shard_bytes=shard_bytes, parts=self._parts_name)
-        write_synced(self._path / "settings.json", msgspec.json.encode(saved))
+        state = _RunState(settings=self.settings, shard_bytes=shard_bytes, parts=self._parts_name)
+        write_synced(self._path / "settings.json", msgspec.json.encode(state))
         self.output.truncate(0)
         self._open()
 
@@ -137,20 +137,20 @@ class RunFolder:
         (self._path / "finished.json").unlink(missing_ok=True)
         shutil.rmtree(self._path, ignore_errors=True)
 
-    def resume(self) -> Finished | None:
+    def resume(self) -> RunRecord | None:
         """Continue an earlier run, if there is one. Returns its record if it is complete.
 
         Raises UsageError if its settings or its input differ. If no run has begun, `has_begun` is
         false afterwards.
         """
-        finished = _decoded(self._path / "finished.json", Finished)
-        if finished is not None:
-            self._check(finished.settings)
-            return self._publish(finished) if self._has_output(finished) else None
-        saved = _decoded(self._path / "settings.json", _Saved)
-        if saved is not None:
-            self.settings.check(saved.settings, self.output.path)
-            self.shard_bytes, self._parts_name = saved.shard_bytes, saved.parts
+        record = _decoded(self._path / "finished.json", RunRecord)
+        if record is not None:
+            self._check(record.settings)
+            return self._publish(record) if self._has_output(record) else None
+        state = _decoded(self._path / "settings.json", _RunState)
+        if state is not None:
+            self.settings.check(state.settings, self.output.path)
+            self.shard_bytes, self._parts_name = state.shard_bytes, state.parts
             self._open()
             self._read_journal()
             return None
@@ -161,29 +161,29 @@ class RunFolder:
         """Whether the files of the run are open."""
         return self._journal is not None
 
-    def _complete_output(self) -> Finished | None:
+    def _complete_output(self) -> RunRecord | None:
         """Return the record of the complete output, or None without an output."""
-        finished = _decoded(self._record, Finished)
+        record = _decoded(self._record_path, RunRecord)
         size = self.output.complete_size()
-        if size is None or (finished is None and self._is_input()):
+        if size is None or (record is None and self._is_input()):
             return None
-        if finished is None:
+        if record is None:
             raise cannot_resume(
                 self.output.path,
-                f"it exists, but not {self._record.name}, the record of a complete run",
+                f"it exists, but not {self._record_path.name}, the record of a complete run",
             )
-        self._check(finished.settings)
-        if finished.output_size != size:
+        self._check(record.settings)
+        if record.output_size != size:
             raise cannot_resume(self.output.path, "it has changed since the run ended")
         with contextlib.suppress(UsageError):
             self._remove_earlier()
-        return finished
+        return record
 
-    def _has_output(self, finished: Finished) -> bool:
+    def _has_output(self, record: RunRecord) -> bool:
         """Whether the complete rows still exist: in the partial file, or under their name."""
         return (
-            self._partial.stat().st_size == finished.rows_size
-            or file_info(self.output.path) != finished.replaced
+            self._partial.stat().st_size == record.rows_size
+            or file_info(self.output.path) != record.replaced
             or (is_remote(self.output.path) and self._target.exists())
         )
 
@@ -286,7 +286,7 @@ class RunFolder:
         self.files.write_in_order()
         flush_files([self.output.handle], sync=True)
         self._close_files()
-        finished = Finished(
+        record = RunRecord(
             settings=self.settings,
             totals=totals,
             rows_size=self._rows_size,
@@ -294,29 +294,29 @@ class RunFolder:
             stream=stream,
             replaced=file_info(self.output.path),
         )
-        write_synced(self._path / "finished.json", msgspec.json.encode(finished))
-        self._publish(finished)
+        write_synced(self._path / "finished.json", msgspec.json.encode(record))
+        self._publish(record)
 
-    def _publish(self, finished: Finished) -> Finished:
+    def _publish(self, record: RunRecord) -> RunRecord:
         """Rename the files of a complete run: errors, output, record. Continues a broken call."""
         errors = self._path / "errors.jsonl"
-        if finished.errors_size == 0:
+        if record.errors_size == 0:
             _remove(self._errors_target)
         elif errors.exists():
             _move(errors, self._errors_target)
-        if self._partial.stat().st_size == finished.rows_size:
+        if self._partial.stat().st_size == record.rows_size:
             self.output.commit()
         self.output.upload()  # an earlier run may have failed to do this
-        finished = msgspec.structs.replace(finished, output_size=self.output.complete_size() or 0)
-        record = self._path / "record.json"
-        write_synced(record, msgspec.json.encode(finished))
-        record.replace(self._record)
+        record = msgspec.structs.replace(record, output_size=self.output.complete_size() or 0)
+        new_record = self._path / "record.json"
+        write_synced(new_record, msgspec.json.encode(record))
+        new_record.replace(self._record_path)
         # Without the settings, no later run takes the rest of the folder for an interrupted run.
         (self._path / "settings.json").unlink(missing_ok=True)
         shutil.rmtree(self._path, ignore_errors=True)
         remove_folder(with_suffix(self.output.path, ".run"))
         sync_folder(self._target.parent)
-        return finished
+        return record
 
     def close(self) -> None:
         """Close the files. The folder remains for another run, unless nothing was scored."""

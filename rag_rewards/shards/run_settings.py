@@ -1,4 +1,4 @@
-"""What decides the bytes of an output, by which a run finds out whether it can continue."""
+"""Settings and input files that determine an output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _DESCRIPTIONS = {"reading": "the way of reading the input"}
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides the bytes of the output.
+    """Settings and input files that determine the bytes of an output.
+
+    A run can only continue an earlier run with equal settings and files.
 
     options      options of the command by name, and the signature
     files        input files; empty for a stream
@@ -57,7 +59,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings_of(signature: str, code: str, options: ScoreOptions, reading: str) -> dict[str, str]:
-    """Return what decides the output besides the input, by the names of the options.
+    """Return the settings that determine the output, by the names of the options.
 
     `code` identifies the code of recipes of the user. `reading` is how the run reads its input and
     divides its output.
