@@ -198,6 +198,7 @@ def test_a_new_run_removes_the_parts_of_an_earlier_one(source, tmp_path):
 
 
 def test_a_new_run_is_interrupted_while_it_removes_earlier_files(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts_module, "shard_bytes", lambda files, workers: 10_000)
     lines = source.read_text().splitlines()
     earlier, folder = tmp_path / "earlier.jsonl", tmp_path / "out"
     earlier.write_text("\n".join(["{", *lines, "{"]) + "\n")
