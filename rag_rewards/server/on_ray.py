@@ -115,8 +115,8 @@ def _running(
 ) -> Iterator[None]:
     """Run the application for the time of the block, and stop what was started.
 
-    Raises UsageError if Ray Serve already runs on the cluster, which would ignore the
-    host and the port.
+    Raises UsageError if Ray Serve already runs on the cluster: it would ignore the host and the
+    port.
     """
     from ray import serve
 

@@ -56,12 +56,12 @@ class ShardWorker:
         except RagRewardsError as error:
             return "", str(error)
 
-    def begin(self, encoded: bytes, probe: str) -> tuple[str, str]:
+    def begin(self, job: bytes, probe: str) -> tuple[str, str]:
         """Receive the job of a run and write a file to its folder.
 
         Returns the name of the file, or the reason why this process cannot work on the job.
         """
-        self._job = msgspec.msgpack.decode(encoded, type=ShardJob)
+        self._job = msgspec.msgpack.decode(job, type=ShardJob)
         if self._fault:
             return "", self._fault
         name = f"{probe}-{secrets.token_hex(4)}"
@@ -241,9 +241,8 @@ class RayExecutor:
         """Raise BackendError when `ATTEMPTS` workers in succession have not started."""
         self._failed_starts += 1
         if self._failed_starts >= ATTEMPTS and not self._load:
-            raise BackendError(
-                f"{ATTEMPTS} workers ended at their start: {_reason(error)}"
-            ) from None
+            reason = _reason(error)
+            raise BackendError(f"{ATTEMPTS} workers ended at their start: {reason}") from None
 
     def _check_visible(self, path: str) -> None:
         """Raise UsageError if this process does not see a file that a worker has written."""

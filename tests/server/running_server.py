@@ -57,6 +57,8 @@ class Running:
     """A process that runs `rag-rewards serve` on a free port."""
 
     def __init__(self, arguments: Sequence[object], port: int | None = None) -> None:
+        self.log = ""
+        """The lines of standard error that were read before the end of the server."""
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "rag_rewards", "serve", "--port", str(self.port)]
@@ -81,6 +83,14 @@ class Running:
             time.sleep(0.05)
         raise AssertionError(f"no {status} within {seconds} seconds")
 
+    def wait_for_line(self, text: str) -> None:
+        """Wait until the server writes a line that contains a text to standard error."""
+        for line in self.process.stderr:  # type: ignore[union-attr]
+            self.log += line
+            if text in line:
+                return
+        raise AssertionError(f"the server ended: {self.log}")
+
     def wait_until_closed(self) -> None:
         """Wait until the server accepts no connections."""
         with contextlib.suppress(httpx.TransportError):
@@ -92,7 +102,7 @@ class Running:
         if self.process.poll() is None:
             self.process.send_signal(number)
         _, log = self.process.communicate(timeout=180)
-        return self.process.returncode, log
+        return self.process.returncode, self.log + log
 
 
 def free_port() -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-from ray_nodes import ray_nodes
 from running_server import ARENA, Running
 from trace_collector import trace_collector
 
@@ -49,8 +48,9 @@ def on_ray(monkeypatch: pytest.MonkeyPatch, serving: Callable[..., Running]) -> 
 
     def start(*arguments: object) -> Running:
         running = serving(*arguments, *ON_RAY, wait=False)
-        running.wait(seconds=WAIT_SECONDS)
         started.append(running)
+        running.wait(seconds=WAIT_SECONDS)
+        running.wait_for_line(f"on {running.url} (Ray)")  # all replicas have started
         return running
 
     yield start
@@ -148,26 +148,3 @@ def test_logs_and_traces_of_the_replicas(on_ray, monkeypatch: pytest.MonkeyPatch
     assert b"POST /score" in collector.body
     assert bytes.fromhex(scored["trace_id"]) in collector.body
     assert b"rewards-of-step-7" in collector.body
-
-
-def test_a_start_without_a_free_gpu_and_a_second_server(
-    serving, on_ray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ray_nodes(1) as nodes:
-        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-            monkeypatch.setenv(name, nodes.environment[name])
-        arguments = ("-r", "arena", "--ray-address", nodes.address)
-        waiting = serving(*arguments, *ON_RAY, "--gpus-per-worker", 1, wait=False)
-        waiting.wait(404, WAIT_SECONDS)
-        code, log = waiting.stop()
-        assert code == 2, log
-        assert "Traceback" not in log
-        first = on_ray(*arguments)
-        second = serving(*arguments, *ON_RAY, wait=False)
-        _, log = second.process.communicate(timeout=WAIT_SECONDS)
-        assert second.process.returncode == 2, log
-        assert "Ray Serve already runs on this cluster" in log
-        status, _ = post(first, "/score", json.dumps({"rollouts": [ARENA]}).encode())
-        assert status == 200
-        code, log = first.stop()
-        assert code == 0, log
