@@ -12,7 +12,8 @@ from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, OptionError, RolloutError, SignatureError, UsageError
 from rag_rewards.groups import LineGroup
-from rag_rewards.io.sources import open_source, read_groups
+from rag_rewards.io.grouped_lines import read_groups
+from rag_rewards.io.sources import open_source
 from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
 from rag_rewards.recipes import build_recipe, recorded_settings
 from rag_rewards.rollout import EVIDENCE_FIELDS, Score, ScoreOrError

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.io.grouped_lines import check_grouping
 from rag_rewards.io.output import partial_of
-from rag_rewards.io.sources import check_grouping
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.model_options import ModelOptions

@@ -12,8 +12,9 @@ import msgspec
 
 from rag_rewards.errors import DataError, GroupError, OptionError, RolloutError, RowError
 from rag_rewards.groups import Groups, LineGroup, fail_groups, first_error
+from rag_rewards.io.grouped_lines import read_groups
 from rag_rewards.io.sinks import ErrorFile
-from rag_rewards.io.sources import Source, read_groups
+from rag_rewards.io.sources import Source
 from rag_rewards.rollout import EVIDENCE_FIELDS, Message, Rollout, Score, ScoreOrError
 from rag_rewards.rows import (
     NOT_JSON,

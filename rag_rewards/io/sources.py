@@ -7,16 +7,14 @@ import logging
 import os
 import re
 import sys
-import tempfile
-from array import array
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from rag_rewards.errors import OptionError, RolloutError, UsageError
-from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_groups_by_size
+from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.groups import LineGroup
 from rag_rewards.io.compression import (
     DamagedError,
     compressed_blocks,
@@ -28,10 +26,9 @@ from rag_rewards.io.compression import (
 )
 from rag_rewards.io.file_version import unchanged
 from rag_rewards.io.parquet import parquet_lines
-from rag_rewards.io.sinks import temporary_file_error
-from rag_rewards.io.storage import file_info, input_files, is_remote, local_path, open_file
+from rag_rewards.io.storage import file_info, input_files, is_remote, local_path, open_file, reading
 from rag_rewards.rollout import Rollout
-from rag_rewards.rows import Chunk, Line, decode_row, line_key
+from rag_rewards.rows import Chunk, Line, decode_row
 from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.rows.decoding import is_cut
 
@@ -99,17 +96,14 @@ def is_splittable(path: str) -> bool:
     """
     if not is_remote(path) and not os.path.isfile(local_path(path)):
         return False
-    try:
-        with open_file(path) as handle:
-            if compression_in(handle) is not None:
-                return False
-            if not handle.read(1):
-                # No compressed file is empty. The reader of streams raises the error.
-                return compression_of(path) is None
-            # Files of the system can have content and a size of 0.
-            return is_remote(path) or os.path.getsize(local_path(path)) > 0
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    with reading(path), open_file(path) as handle:
+        if compression_in(handle) is not None:
+            return False
+        if not handle.read(1):
+            # No compressed file is empty. The reader of streams raises the error.
+            return compression_of(path) is None
+        # Files of the system can have content and a size of 0.
+        return is_remote(path) or os.path.getsize(local_path(path)) > 0
 
 
 def _open_all(paths: Sequence[str], growing: bool) -> Source:
@@ -149,10 +143,8 @@ def _open(path: str, growing: bool = False) -> Source:
             "'rows.jsonl', orient='records', lines=True) of pandas, or score the data frame with "
             "rag_rewards.score"
         )
-    try:
+    with reading(path):
         handle = open_file(path)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
     check = unchanged(handle, path, growing=growing)
     if file.suffix == ".parquet":
         return Source(parquet_lines(handle, path, check=check), None, file=handle)
@@ -326,73 +318,3 @@ def _chunk_of(groups: list[LineGroup]) -> Chunk:
 
 
 # --- groups ------------------------------------------------------------------------------------
-
-
-def read_groups(source: Source, size: int | None = None, sort: bool = False) -> Iterator[LineGroup]:
-    """Yield the groups of an open file: adjacent lines of one key, or every `size` lines.
-
-    `sort` brings the lines of a group together first. Raises OptionError for a size below 1, and
-    for a size together with `sort`.
-    """
-    check_grouping(size, sort)
-    if size is not None:
-        yield from line_groups_by_size(source.lines, size)
-    else:
-        yield from line_groups_by_key(sort_groups(source) if sort else source.lines)
-
-
-def check_grouping(size: int | None, sort: bool) -> None:
-    """Raise OptionError for a group size below 1, and for a group size together with `sort`."""
-    if size is not None and size < 1:
-        raise OptionError("{group_size} must be at least 1, found {size}", size=size)
-    if size is not None and sort:
-        raise OptionError("{group_size} groups by position and {sort} by key: use one of them")
-
-
-# --- sorting -----------------------------------------------------------------------------------
-
-
-def sort_groups(source: Source) -> Iterator[Line]:
-    """Yield the lines group after group. Groups are in order of their first line.
-
-    Memory holds a few bytes per row: the first reading makes an index, and the second reads each
-    line by its offset. A source that cannot be read twice is copied to a temporary file.
-    """
-    handle = source.handle if source.handle and source.handle.seekable() else _copied(source)
-    offsets, numbers, ranks = array("q"), array("q"), array("q")
-    rank: dict[bytes, int] = {}
-    offset = handle.tell()
-    for number, line in enumerate(iter(handle.readline, b""), start=1):
-        if not line.isspace():
-            key = line_key(line)
-            # A line without a readable key is a group of its own.
-            digest = key_digest(f"\0{number}" if key is None else key)
-            ranks.append(rank.setdefault(digest, len(rank)))
-            offsets.append(offset)
-            numbers.append(number)
-        offset += len(line)
-    source.check()
-    try:
-        for i in sorted(range(len(ranks)), key=ranks.__getitem__):
-            handle.seek(offsets[i])
-            yield numbers[i], handle.readline()
-        source.check()
-    finally:
-        if handle is not source.handle:
-            handle.close()
-
-
-def _copied(source: Source) -> IO[bytes]:
-    """Copy the lines of a source to a temporary file, under their numbers."""
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as its reader)
-    last = 0
-    try:
-        for number, line in source.lines:
-            copy.write(b"\n" * (number - last - 1) + line.rstrip(b"\r\n") + b"\n")
-            last = number
-        copy.seek(0)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            copy.close()
-        raise temporary_file_error(error) from None
-    return copy

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import glob
@@ -79,6 +79,15 @@ def join(folder: str, name: str) -> str:
 
 
 # --- reading -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Raise UsageError with the name of the file if it cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def open_file(path: str) -> IO[bytes]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Iterator
 
+from rag_rewards.io.grouped_lines import read_groups
 from rag_rewards.io.output import Output
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import ErrorFile, Spool, open_output
-from rag_rewards.io.sources import Source, chunks, group_chunks, read_groups
+from rag_rewards.io.sources import Source, chunks, group_chunks
 from rag_rewards.rows import Chunk, ScoredChunk
 from rag_rewards.rows.first_error import describe_first_error, rows_before_error
 from rag_rewards.scorer import Scorer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import IO, Protocol
 
@@ -11,7 +10,7 @@ import msgspec
 from rag_rewards.errors import UsageError
 from rag_rewards.io.parquet import open_parquet, parquet_lines
 from rag_rewards.io.sources import numbered_lines, skip_to_lines
-from rag_rewards.io.storage import file_info, open_file
+from rag_rewards.io.storage import file_info, open_file, reading
 from rag_rewards.rows import Line
 from rag_rewards.rows.column_map import ColumnMap
 
@@ -28,7 +27,7 @@ class InputFile(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, path: str) -> InputFile:
         """Return a file as it is now. Raises UsageError if it cannot be read."""
-        with _reading(path):
+        with reading(path):
             info = file_info(path)
         if info is None:
             raise UsageError(f"cannot read {path}: No such file or directory")
@@ -37,7 +36,7 @@ class InputFile(msgspec.Struct, frozen=True):
     def open(self) -> IO[bytes]:
         """Open the file. Raises UsageError if it cannot be read or has changed."""
         self.check()
-        with _reading(self.path):
+        with reading(self.path):
             return open_file(self.path)
 
     def check(self) -> None:
@@ -50,15 +49,6 @@ class InputFile(msgspec.Struct, frozen=True):
         return UsageError(
             f"{self.path} changed while it was read: wait until it is complete, then score it again"
         )
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Raise UsageError with the name of the file if it cannot be read."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -148,7 +138,7 @@ class JsonLines:
     def after(self, position: int, size: int) -> int:
         if position + size >= self.end:
             return self.end
-        with _reading(self.file.path):
+        with reading(self.file.path):
             self._handle.seek(position + size - 1)
             self._handle.readline()
             return min(self._handle.tell(), self.end)
@@ -164,7 +154,7 @@ class JsonLines:
         return lines + (last != b"\n")
 
     def _blocks(self, start: int, end: int) -> Iterator[bytes]:
-        with _reading(self.file.path):
+        with reading(self.file.path):
             self._handle.seek(start)
             while start < end:
                 block = self._handle.read(min(_BLOCK, end - start))
@@ -188,7 +178,7 @@ class JsonLines:
         return newlines + (last not in (b"\n", b""))
 
     def rows_from(self, position: int) -> Iterator[tuple[int, bytes]]:
-        with _reading(self.file.path):
+        with reading(self.file.path):
             self._handle.seek(position)
             while position < self.end and (line := self._handle.readline()):
                 if not line.isspace():
@@ -196,7 +186,7 @@ class JsonLines:
                 position += len(line)
 
     def read(self, piece: Piece) -> Iterator[Line]:
-        with _reading(self.file.path):
+        with reading(self.file.path):
             self._handle.seek(piece.start)
         size = piece.end - piece.start
         yield from numbered_lines(self._handle, self.file.path, piece.first, size)

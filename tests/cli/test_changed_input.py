@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import io
 import json
 import os
 
@@ -10,7 +12,8 @@ import pytest
 
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
-from rag_rewards.io.sources import open_source, sort_groups
+from rag_rewards.io.grouped_lines import sort_groups
+from rag_rewards.io.sources import open_source
 
 ROWS = [json.dumps({"id": str(i), "text": "x" * 2000}).encode() for i in range(1200)]
 CONTENT = b"\n".join(ROWS) + b"\n"
@@ -83,6 +86,15 @@ def test_a_file_that_grows_can_be_evaluated(tmp_path, caplog):
     source.close()
 
 
+class Unreadable(io.FileIO):
+    """A file whose second line is on a damaged part of the disk."""
+
+    def readline(self, size=-1):
+        if self.tell():
+            raise OSError(errno.EIO, "Input/output error")
+        return super().readline(size)
+
+
 @all_changes
 def test_a_change_between_the_passes_of_sorting(tmp_path, change):
     path = tmp_path / "in.jsonl"
@@ -94,6 +106,16 @@ def test_a_change_between_the_passes_of_sorting(tmp_path, change):
     with pytest.raises(UsageError, match=rf"in\.jsonl {CHANGES[change]}"):
         list(lines)
     lines.close()
+    source.close()
+
+
+def test_a_read_error_while_rows_are_sorted(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(CONTENT)
+    source = open_source(str(path))
+    source.handle = Unreadable(str(path))
+    with pytest.raises(UsageError, match=rf"cannot read {path}: Input/output error"):
+        list(sort_groups(source))
     source.close()
 
 
