@@ -113,8 +113,8 @@ def test_a_read_error_while_rows_are_sorted(tmp_path):
     path = tmp_path / "in.jsonl"
     path.write_bytes(CONTENT)
     source = open_source(str(path))
-    source.handle = Unreadable(str(path))
-    with pytest.raises(UsageError, match=rf"cannot read {path}: Input/output error"):
+    message = rf"cannot read {path}: Input/output error"
+    with Unreadable(str(path)) as source.handle, pytest.raises(UsageError, match=message):
         list(sort_groups(source))
     source.close()
 
