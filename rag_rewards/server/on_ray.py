@@ -127,11 +127,13 @@ def _running(
             "cluster"
         )
     timeout = options.deadline + GRACE_SECONDS
+    seconds = 0.0  # no request is in progress before the start, also if a replica waits for a GPU
     try:
         _start(application, {"host": host, "port": port}, timeout, replicas)
+        seconds = timeout
         yield
     finally:
-        _stop(timeout)
+        _stop(seconds)
 
 
 def _start(
@@ -165,16 +167,20 @@ def _start(
         raise UsageError(f"the server did not start on Ray: {describe(error)[:500]}") from None
 
 
-def _stop(timeout: float) -> None:
-    """Delete the application, and stop Serve unless it has other applications now."""
+def _stop(seconds: float) -> None:
+    """Delete the application, and stop Serve unless it has other applications now.
+
+    Waits at most this time until the replicas have completed their requests.
+    """
     from ray import serve
     from ray.exceptions import RayError
 
-    end = time.monotonic() + timeout
+    end = time.monotonic() + seconds
     with suppress(RayError):  # the cluster has ended
+        if APPLICATION in serve.status().applications:
+            serve.delete(APPLICATION, _blocking=False)  # the replicas complete their requests
         while APPLICATION in serve.status().applications and time.monotonic() < end:
-            with suppress(TimeoutError):  # after 60 seconds; requests can take longer
-                serve.delete(APPLICATION)  # the replicas complete their requests
+            time.sleep(0.1)
         if not serve.status().applications.keys() - {APPLICATION}:
             serve.shutdown()
 

@@ -51,7 +51,8 @@ class ServeDouble(ModuleType):
         self.applications[name] = "DEPLOYING"
         self.on_run()
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, _blocking: bool) -> None:
+        assert not _blocking
         self.calls.append(f"delete {name}")
         del self.applications[name]
 
@@ -110,15 +111,8 @@ def test_an_application_that_was_added_later_remains(serve):
     assert serve.applications == {"other": "RUNNING"}
 
 
-def test_requests_can_take_longer_than_one_deletion(serve):
-    delete, failures = serve.delete, [TimeoutError()]
-
-    def delete_slowly(name: str) -> None:
-        if failures:
-            raise failures.pop()
-        delete(name)
-
-    serve.delete = delete_slowly
+def test_a_replica_that_waits_for_a_gpu_does_not_delay_the_end(serve):
+    serve.delete = lambda name, _blocking: serve.calls.append(f"delete {name}")
     with pytest.raises(KeyboardInterrupt):
         run_serve()
     assert serve.calls == ["start", "delete rag-rewards", "shutdown"]
