@@ -79,7 +79,8 @@ class RemoteFile(RawIOBase):
     """A file of pyarrow as a file of Python, whose errors name the path."""
 
     def __init__(self, file: Any, path: str) -> None:
-        self._file, self._path = file, path
+        self._file = file
+        self.name = path
 
     def readable(self) -> bool:
         return True
@@ -88,11 +89,11 @@ class RemoteFile(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with remote_errors(self._path):
+        with remote_errors(self.name):
             return int(self._file.readinto(buffer))
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        with remote_errors(self._path):
+        with remote_errors(self.name):
             return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:

@@ -315,6 +315,3 @@ def _chunk_of(groups: list[LineGroup]) -> Chunk:
         sizes=[len(group.lines) for group in groups],
         problems=[group.problem for group in groups],
     )
-
-
-# --- groups ------------------------------------------------------------------------------------

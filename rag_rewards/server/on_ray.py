@@ -80,8 +80,8 @@ def serve_on_ray(
 ) -> None:
     """Serve on a Ray cluster until SIGTERM or Ctrl-C, and then complete the requests in progress.
 
-    Raises UsageError when Ray Serve already runs on the cluster or the replicas do not start, and
-    KeyboardInterrupt on one of these signals before they have started.
+    Raises UsageError when Ray Serve already runs on the cluster, and when the replicas do not
+    start, also because of one of these signals.
     """
     if options.dump is not None:
         raise OptionError("{dump} is for one process: remove it, or use {engine} local")
@@ -133,6 +133,7 @@ def _running(
         seconds = timeout
         yield
     finally:
+        _handle_signals(_ignore)  # another signal would leave Serve on the cluster
         _stop(seconds)
 
 
@@ -142,7 +143,10 @@ def _start(
     timeout: float,
     replicas: ReplicaOptions,
 ) -> None:
-    """Start Serve and the application. Raises UsageError when a replica does not start."""
+    """Start Serve and the application.
+
+    Raises UsageError when a replica does not start, and on Ctrl-C before the replicas have started.
+    """
     from ray import serve
     from ray.exceptions import RayError
 
@@ -163,6 +167,8 @@ def _start(
             controller_options={"runtime_env": {"env_vars": CONTROLLER_ENVIRONMENT}},
         )
         serve.run(deployment.bind(), name=APPLICATION, route_prefix="/", logging_config=quiet)
+    except KeyboardInterrupt:
+        raise UsageError("the server was stopped before its replicas had started") from None
     except (RayError, RuntimeError, ValueError, OSError) as error:
         raise UsageError(f"the server did not start on Ray: {describe(error)[:500]}") from None
 
@@ -213,3 +219,7 @@ def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
 
 def _interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    """Do nothing after a signal."""

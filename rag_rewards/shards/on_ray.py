@@ -221,7 +221,7 @@ class RayExecutor:
                 return list(done)
             if not self._load:
                 needs = ", ".join(f"{name} {value:g}" for name, value in self._resources.items())
-                log.warning("waiting for the Ray cluster to start workers (each: %s)", needs)
+                log.warning("waiting for workers to start and to load models (each: %s)", needs)
 
     def _add_worker(self, reference: Any) -> None:
         worker = self._starting.pop(reference)

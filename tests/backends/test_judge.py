@@ -20,6 +20,7 @@ import pytest
 from judge_server import JudgeServer, Reply
 
 from rag_rewards.backends import verdict_cache
+from rag_rewards.backends.circuit_breaker import BackendUnavailable, unavailable_cause
 from rag_rewards.backends.http_responses import retry_after_seconds
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
 from rag_rewards.backends.openai import JudgeUsage, OpenAIJudge
@@ -357,6 +358,14 @@ def test_a_permanent_fault_is_an_error(fault, attempts, shown):
         latency_p50=judge.usage.latency_p50,
         latency_p95=judge.usage.latency_p95,
     )
+
+
+def test_the_last_attempt_of_a_question_can_open_the_circuit_breaker():
+    with JudgeServer(lambda _: Reply(status=500, delay=1.0)) as server:
+        judge = judge_at(server, retries=0)
+        judge.breaker.failures, judge.breaker.seconds = 1, 0.9
+        (error,) = run(judge, [make_question(5, "reasoning")])
+    assert isinstance(unavailable_cause(error), BackendUnavailable)
 
 
 def test_other_faults_do_not_use_up_the_attempts_of_responses_without_a_verdict():

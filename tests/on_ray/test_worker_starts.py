@@ -79,7 +79,7 @@ def test_workers_that_all_end_are_an_error_with_the_reason():
 def test_a_wait_for_resources_is_logged(caplog):
     run = executor(RayDouble(("the signature", ""), timeouts=2))
     assert run.signature() == "the signature"
-    message = "waiting for the Ray cluster to start workers (each: num_cpus 1, num_gpus 2)"
+    message = "waiting for workers to start and to load models (each: num_cpus 1, num_gpus 2)"
     assert caplog.messages == [message] * 2
 
 

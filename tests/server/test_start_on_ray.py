@@ -86,7 +86,20 @@ def run_serve(recipe: RecipeSpec | None = None, models: ModelOptions | None = No
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_start(serve, number):
     serve.on_run = lambda: signal.raise_signal(number)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(UsageError, match=r"^the server was stopped before its replicas"):
+        run_serve()
+    assert serve.calls == ["start", "delete rag-rewards", "shutdown"]
+
+
+def test_a_second_signal_does_not_end_the_stop(serve):
+    delete = serve.delete
+
+    def delete_slowly(name: str, *, _blocking: bool) -> None:
+        signal.raise_signal(signal.SIGINT)
+        delete(name, _blocking=_blocking)
+
+    serve.delete = delete_slowly
+    with pytest.raises(UsageError, match=r"^the server was stopped before its replicas"):
         run_serve()
     assert serve.calls == ["start", "delete rag-rewards", "shutdown"]
 
@@ -111,9 +124,10 @@ def test_an_application_that_was_added_later_remains(serve):
     assert serve.applications == {"other": "RUNNING"}
 
 
-def test_a_replica_that_waits_for_a_gpu_does_not_delay_the_end(serve):
+def test_a_replica_that_waits_for_a_gpu_does_not_delay_the_end(serve, monkeypatch):
+    monkeypatch.setattr(on_ray.time, "sleep", lambda _: pytest.fail("it waits"))
     serve.delete = lambda name, _blocking: serve.calls.append(f"delete {name}")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(UsageError, match=r"^the server was stopped before its replicas"):
         run_serve()
     assert serve.calls == ["start", "delete rag-rewards", "shutdown"]
 
@@ -129,7 +143,7 @@ def test_replicas_receive_absolute_paths(serve, tmp_path, monkeypatch):
         return server_of(recipe, models, *options, **traces)
 
     monkeypatch.setattr(on_ray, "server_of", record)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(UsageError, match=r"^the server was stopped before its replicas"):
         run_serve(RecipeSpec(recipe="my.py:reward"), ModelOptions(nli="nli"))
     monkeypatch.chdir("/")  # that of a replica
     serve.application()

@@ -10,6 +10,7 @@ from object_store import SECRET, object_store
 
 from rag_rewards.errors import UsageError
 from rag_rewards.io import storage
+from rag_rewards.io.grouped_lines import sort_groups
 from rag_rewards.io.sources import open_source
 
 pytest.importorskip("pyarrow.parquet")
@@ -57,6 +58,14 @@ def test_ranges_of_bytes(bucket, monkeypatch):
             assert handle.readline() == b"".join(data[start:].splitlines(True)[:1])
         handle.seek(10)
         assert handle.read() == data[10:]
+
+
+def test_a_file_is_sorted_by_groups(bucket):
+    rows = [f'{{"group": "{group}", "response": "{i}"}}' for i, group in enumerate("abab")]
+    url = bucket.write("sort/a.jsonl", "\n".join(rows).encode())
+    source = open_source(url)
+    assert [number for number, _ in sort_groups(source)] == [1, 3, 2, 4]
+    source.close()
 
 
 def test_the_position_of_a_file_for_a_progress_bar(bucket):

@@ -79,6 +79,8 @@ class RequestSender:
                         attempt = 1
                     answers = call.shared.answers
                     unusable += failure.is_unusable
+                    if (refusal := self.endpoint.breaker.unavailable) is not None:
+                        raise refusal from None
                     if attempt > self.retries or unusable > RETRIES_OF_UNUSABLE:
                         number = "once" if attempt == 1 else f"{attempt} times"
                         raise FinalFailure(f"{failure} (tried {number})") from failure
@@ -104,13 +106,7 @@ class RequestSender:
         return f"no verdict within the deadline of {self.deadline} s"
 
     async def _wait_before_retry(self, call: Call, attempt: int, failure: TemporaryFailure) -> None:
-        """Wait for the next attempt.
-
-        Raises FinalFailure if it is after the deadline, and BackendUnavailable if the circuit
-        breaker is open.
-        """
-        if (refusal := self.endpoint.breaker.unavailable) is not None:
-            raise refusal
+        """Wait for the next attempt. Raises FinalFailure if it is after the deadline."""
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
         backoff = min(self.backoff * 2.0 ** (attempt - 1), _MAX_BACKOFF_S) * jitter
         wait = max(backoff, failure.wait)
