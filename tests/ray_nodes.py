@@ -106,6 +106,7 @@ def ray_nodes(count: int, environment: Mapping[str, str] = {}) -> Iterator[RayNo
         with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
             process.communicate(timeout=30)
         process.kill()
+        process.wait()
         for each in below:  # those of a killed raylet, too
             with contextlib.suppress(psutil.Error):
                 each.kill()

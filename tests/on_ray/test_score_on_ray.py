@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -22,9 +23,14 @@ WAIT_SECONDS = 300
 """Limit for the end of a run, far above its duration on a machine that other processes use."""
 SLOW_REWARD = """
 import time
+from pathlib import Path
+
+HELD = Path(__file__).with_name("held")
 
 def brief(rollout):
     time.sleep(0.001)
+    while rollout.id == "5999" and HELD.exists():
+        time.sleep(0.01)
     return float(len(rollout.response))
 
 def fatal(rollout):
@@ -60,6 +66,12 @@ class Run:
         assert code is None or self.process.returncode == code, errors
         return errors
 
+    def stop(self) -> None:
+        """Kill the process, if it has not ended, and close its pipe."""
+        self.process.kill()
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            self.process.communicate()
+
 
 def on_ray(nodes: RayNodes, workers: int = 2) -> list[object]:
     return ["--engine", "ray", "--ray-address", nodes.address, "--workers", workers]
@@ -84,10 +96,14 @@ def rows(count: int, *, group: int = 4, invalid: int | None = None) -> bytes:
 
 
 def wait_for_parts(output: Path, count: int) -> None:
-    """Wait until workers have written part files of an output."""
+    """Wait until workers have completed parts of an output, also those that it already contains."""
+    folder = output.with_name(f"{output.name}.run")
     end = time.monotonic() + WAIT_SECONDS
-    while len(list(output.parent.glob(f"{output.name}.run/parts-*/*.json"))) < count:
-        assert not output.exists()
+    while True:
+        journal = folder / "parts.jsonl"
+        recorded = journal.read_bytes().count(b"\n") if journal.exists() else 0
+        if recorded + len(list(folder.glob("parts-*/*.json"))) >= count:
+            return
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -99,19 +115,31 @@ def equal_files(folder: Path, one: str, other: str) -> None:
         assert contents[0] == contents[1]
 
 
-def start_slow_run(nodes: RayNodes, folder: Path) -> tuple[list[object], Run]:
-    """Score rows to `local`, and start a run on Ray to `ray` with a reward that takes time.
+@contextlib.contextmanager
+def slow_run(nodes: RayNodes, folder: Path) -> Iterator[tuple[list[object], Run]]:
+    """Score rows to `local`, and start a run on Ray to `ray` that scores slowly.
 
-    Returns the arguments and the process of the second run, which has completed a part.
+    Yields the arguments and the process of the second run, which has completed a part. The run
+    cannot end before `release`, because the last row waits for it.
     """
     (folder / "rows.jsonl").write_bytes(rows(6000))
     (folder / "slow.py").write_text(SLOW_REWARD)
     arguments: list[object] = ["rows.jsonl", "-r", "slow.py:brief", "-o"]
     Run(nodes, folder, *arguments, "local", "--workers", 2).end()
+    (folder / "held").touch()
     arguments += ["ray", *on_ray(nodes)]
     run = Run(nodes, folder, *arguments)
-    wait_for_parts(folder / "ray", 1)
-    return arguments, run
+    try:
+        wait_for_parts(folder / "ray", 1)
+        yield arguments, run
+    finally:
+        release(folder)
+        run.stop()
+
+
+def release(folder: Path) -> None:
+    """Let the run of `slow_run` end."""
+    (folder / "held").unlink(missing_ok=True)
 
 
 def joined_parts(folder: Path, suffix: str = "") -> bytes:
@@ -207,20 +235,21 @@ def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_pat
 
 
 def test_a_killed_worker_and_a_killed_node(nodes: RayNodes, tmp_path) -> None:
-    _, run = start_slow_run(nodes, tmp_path)
-    nodes.workers("ShardWorker")[0].kill()
-    wait_for_parts(tmp_path / "ray", 2)
-    os.kill(nodes.raylets.pop(), signal.SIGKILL)
-    nodes.add()
-    log = run.end()
+    with slow_run(nodes, tmp_path) as (_, run):
+        nodes.workers("ShardWorker")[0].kill()
+        wait_for_parts(tmp_path / "ray", 3)
+        os.kill(nodes.raylets.pop(), signal.SIGKILL)
+        nodes.add()
+        release(tmp_path)
+        log = run.end()
     assert "6,000 scored, 0 in error" in log
     equal_files(tmp_path, "local", "ray")
 
 
 def test_a_killed_run_continues(nodes: RayNodes, tmp_path) -> None:
-    arguments, run = start_slow_run(nodes, tmp_path)
-    run.process.kill()
-    run.end(None)
+    with slow_run(nodes, tmp_path) as (arguments, run):
+        run.process.kill()
+        run.end(None)
     assert not (tmp_path / "ray").exists()
     Run(nodes, tmp_path, *arguments, "--resume").end()
     equal_files(tmp_path, "local", "ray")
