@@ -251,6 +251,33 @@ def test_logits_that_are_far_from_those_of_the_first_slice(offset):
     assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
 
 
+def test_logits_of_minus_infinity():
+    """A model can exclude tokens, also a whole slice of them."""
+    model = tiny_models.make_model("llama")
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(tiny_models.VOCABULARY))
+    model.lm_head.bias.data[-70:] = -torch.inf
+    model.lm_head.bias.data[50] = -torch.inf
+    kept = [token for token in range(tiny_models.VOCABULARY - 70) if token != 50]
+    seed = random.Random(0)
+    contexts = tuple(tuple(seed.choices(kept, k=length)) for length in (30, 20))
+    request = ScoreRequest(contexts, tuple(tuple(seed.choices(kept, k=9)) for _ in range(3)))
+    scorer = TransformersPolicy(model, TOKENIZER)
+    scorer._forward.vocabulary.slice = 50
+    assert worst(answer(scorer, request), tiny_models.naive(model, request)) < 1e-4
+    assert scorer._forward.vocabulary.slice == 50
+
+
+@pytest.mark.parametrize(("family", "is_product"), [("llama", True), ("granite", False)])
+def test_a_head_without_scaling_needs_no_forward_pass_of_the_model(family, is_product):
+    scorer = policy(family)
+    answer(scorer)
+    passes = []
+    scorer.model.register_forward_hook(lambda *_: passes.append(1))
+    result = answer(scorer)
+    assert (not passes) == is_product
+    assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
 @pytest.mark.parametrize("rows", [1, 4, 300, 1_000])
 def test_logits_do_not_depend_on_the_number_of_rows_at_a_time(rows):
     """Few and many rows have logits in different orders in memory."""

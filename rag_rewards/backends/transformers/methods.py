@@ -115,5 +115,6 @@ def _largest_difference(
     one: Mapping[Any, array[float]], other: Mapping[Any, array[float]]
 ) -> float:
     """Return the largest difference of two values of a pair; infinite for NaN."""
-    gaps = [abs(a - b) for pair in other for a, b in zip(one[pair], other[pair], strict=True)]
+    pairs = [ab for pair in other for ab in zip(one[pair], other[pair], strict=True)]
+    gaps = [abs(a - b) for a, b in pairs if a != b]  # not of two infinite values
     return max((gap if gap == gap else float("inf") for gap in gaps), default=0.0)

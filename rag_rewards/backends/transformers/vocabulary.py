@@ -1,15 +1,15 @@
 """Log-probabilities from hidden states, with the logits of a part of the vocabulary at a time.
 
 All logits of a group need much memory, and writing them takes longer than computing them.
-Therefore the model's own forward pass computes them from hidden states that exist already, for some
-rows and, if the head is a linear layer, for a slice of its weights. The soft caps and the scaling
-of the model apply to each logit by itself, so that they are right for a slice as well. With any
-number m, the denominator is
+Therefore the logits are computed from hidden states that exist already, for some rows and, if the
+head is a linear layer, for a slice of its weights. The denominator is
 
-    log Σᵥ exp zᵥ = m + log Σₖ Σᵥ exp(zᵥ − m)    over the slices k and their tokens v.
+    log Σᵥ exp zᵥ = log Σₖ exp(log Σᵥ exp zᵥ)    over the slices k and their tokens v.
 
-The largest logit of the first slice serves as m, since another pass over all logits takes time. If
-the sum overflows, m is the largest logit so far.
+If the first logits of the model's own forward pass are exactly the product of hidden states and
+weights, the product is used from then on. Otherwise, the forward pass computes the logits of each
+slice. Its soft caps and its scaling apply to each logit by itself, so that they are right for a
+slice as well.
 
 The logits of all slices use the same memory, because the first write to new memory is slow.
 """
@@ -17,18 +17,37 @@ The logits of all slices use the same memory, because the first write to new mem
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from rag_rewards.backends.transformers.modules import import_torch, replaced_forward
 
 SLICE = {"cpu": 1_024, "cuda": 32_768}
 """Number of tokens of the vocabulary whose logits are in memory at a time, per device."""
 
+BLOCK = 1 << 22
+"""Number of logits whose log-probabilities are in memory at a time."""
+
 FEW_ROWS = 256
 """On a CPU, the product of a slice and fewer rows is faster with one row of logits per token."""
+
+
+class Targets(NamedTuple):
+    """Tokens whose log-probabilities are wanted, in ascending order of their ids.
+
+    rows   row of each token [K]
+    ids    id of each token [K]
+    known  the ids, for decisions that do not wait for a GPU
+    """
+
+    rows: Any
+    ids: Any
+    known: list[int]
+
+    def of_slice(self, start: int, stop: int) -> slice:
+        """Return the places of the tokens from `start` to `stop`."""
+        return slice(bisect_left(self.known, start), bisect_left(self.known, stop))
 
 
 class Vocabulary:
@@ -40,7 +59,8 @@ class Vocabulary:
 
     `slice` is the number of tokens of the vocabulary at a time; None for the whole forward pass of
     the head, which adapters, quantized and sharded weights need. `output_type` is the type of the
-    backbone's output.
+    backbone's output. `_is_product` tells whether the logits are only the product of hidden states
+    and weights; None before the first comparison.
     """
 
     def __init__(self, causal: Any, backbone: Any, *, float32: bool) -> None:
@@ -49,6 +69,7 @@ class Vocabulary:
         self._backbone = backbone
         self._float32 = float32
         self._head = causal.get_output_embeddings()
+        self._is_product: bool | None = None
         self.slice = SLICE.get(causal.device.type) if _is_linear(self._head) else None
 
     def logprobs(
@@ -59,55 +80,45 @@ class Vocabulary:
         `size` is the number of rows whose logits are in memory at a time.
         """
         torch = import_torch()
-        order = sorted(range(len(rows)), key=rows.__getitem__)
-        ascending = [rows[k] for k in order]
-        # Once for all parts, because a copy to a GPU waits for the part before.
-        at = torch.tensor(ascending, device=hidden.device)
-        ids = torch.tensor([targets[k] for k in order], device=hidden.device)
-        parts = []
         # Parts of equal size, since a product with few rows is slow.
         size = -(-len(hidden) // -(-len(hidden) // size)) if len(hidden) else size
-        for start in range(0, len(hidden), size):
-            first = bisect_left(ascending, start)
-            last = bisect_left(ascending, start + size)
-            if first < last:
-                of_part = at[first:last] - start, ids[first:last]
-                parts.append(self._of_rows(hidden[start : start + size], *of_part))
+        order = sorted(range(len(rows)), key=lambda k: (rows[k] // size, targets[k]))
+        of_parts = [rows[k] // size for k in order]
+        # Once for all parts, because a copy to a GPU waits for the part before.
+        at = torch.tensor([rows[k] % size for k in order], device=hidden.device)
+        ids = torch.tensor([targets[k] for k in order], device=hidden.device)
+        parts = []
+        for part in sorted(set(of_parts)):
+            its = slice(bisect_left(of_parts, part), bisect_right(of_parts, part))
+            wanted = Targets(at[its], ids[its], [targets[k] for k in order[its]])
+            parts.append(self._of_rows(hidden[part * size : (part + 1) * size], wanted))
         values = array("f", [0.0]) * len(rows)
         for k, value in zip(order, torch.cat(parts).tolist() if parts else (), strict=True):
             values[k] = value
         return values
 
-    def _of_rows(self, hidden: Any, rows: Any, targets: Any) -> Any:
-        """Return the log-probabilities [K] of targets [K] at rows [K] of hidden [R, H]."""
-        torch = import_torch()
-        target_logits, top, total = self._sums(hidden, rows, targets, running=False)
-        if not torch.isfinite(total).all():
-            target_logits, top, total = self._sums(hidden, rows, targets, running=True)
-        return target_logits - (top + total.log())[rows]
+    def _of_rows(self, hidden: Any, targets: Targets) -> Any:
+        """Return the log-probabilities [K] of targets of hidden states [R, H]."""
+        logits, totals = self._sums(hidden, targets, _log_sum_exp)
+        if not import_torch().isfinite(totals).all():
+            logits, totals = self._sums(hidden, targets, _log_sum_exp_of_any)
+        return logits - totals[targets.rows]
 
-    def _sums(self, hidden: Any, rows: Any, targets: Any, *, running: bool) -> tuple[Any, Any, Any]:
-        """Return the logits [K] of targets at rows, and m [R] and Σ exp(z − m) [R] of all rows.
-
-        m is the largest logit of the first slice; of all slices so far, if `running`.
-        """
+    def _sums(
+        self, hidden: Any, targets: Targets, log_sum_exp: Callable[[Any], Any]
+    ) -> tuple[Any, Any]:
+        """Return the logits [K] of targets, and log Σ exp of the logits of all rows [R]."""
         torch = import_torch()
-        top = hidden.new_full((len(hidden),), torch.finfo(torch.float32).min, dtype=torch.float32)
-        total = torch.zeros_like(top)
-        target_logits = torch.zeros(len(rows), dtype=torch.float32, device=hidden.device)
+        selected = torch.empty(len(targets.rows), dtype=torch.float32, device=hidden.device)
+        totals = []
         for start, logits in self._slices(hidden):
-            local = targets - start
-            inside = (local >= 0) & (local < logits.shape[1])
-            selected = logits[rows, local.clamp(0, logits.shape[1] - 1)]
-            target_logits = torch.where(inside, selected, target_logits)
-            if running or start == 0:
-                before, top = top, torch.maximum(top, logits.amax(-1))
-                total = total * (before - top).exp_()
-            total += logits.sub_(top[:, None]).exp_().sum(-1)
-        return target_logits, top, total
+            its = targets.of_slice(start, start + logits.shape[1])
+            selected[its] = logits[targets.rows[its], targets.ids[its] - start].float()
+            totals.append(log_sum_exp(logits))
+        return selected, torch.logsumexp(torch.stack(totals), 0)
 
     def _slices(self, hidden: Any) -> Iterator[tuple[int, Any]]:
-        """Yield the logits [R, S] of each slice in float32, with its first token.
+        """Yield the logits [R, S] of each slice, with its first token.
 
         The logits of a slice are valid until the next one.
         """
@@ -118,34 +129,38 @@ class Vocabulary:
             kind = import_torch().float32 if self._float32 else self._head.weight.dtype
             memory = hidden.new_empty(len(hidden) * size, dtype=kind)
         for start in range(0, count, size):
-            with self._slice_of_head(start, start + size, memory):
-                logits = self._logits(hidden)
-            yield start, logits
+            yield start, self._logits(hidden, start, start + size, memory)
 
-    @contextmanager
-    def _slice_of_head(self, start: int, stop: int, memory: Any) -> Iterator[None]:
-        """Use a slice of the weights of the head, with logits in `memory`; None for the head."""
+    def _logits(self, hidden: Any, start: int, stop: int, memory: Any) -> Any:
+        """Return the logits [R, S] of tokens from `start` to `stop`, if possible in `memory`."""
         if memory is None:
-            yield
-            return
-        weight, bias = self._head.weight[start:stop], getattr(self._head, "bias", None)
-        bias = None if bias is None else bias[start:stop]
+            return self._logits_of_model(hidden)
+        if self._is_product:
+            return self._product(hidden, start, stop, memory)
 
         def forward(hidden: Any) -> Any:
-            rows = hidden.flatten(0, -2)
-            logits = _product(
-                rows.to(memory.dtype) if self._float32 else rows,
-                weight.to(memory.dtype),
-                None if bias is None else bias.to(memory.dtype),
-                memory,
-            )
-            return logits.unflatten(0, hidden.shape[:-1])
+            rows = self._product(hidden.flatten(0, -2), start, stop, memory)
+            return rows.unflatten(0, hidden.shape[:-1])
 
         with replaced_forward(self._head, forward):
-            yield
+            logits = self._logits_of_model(hidden)
+        if self._is_product is None:
+            product = self._product(hidden, start, stop, memory.clone())
+            self._is_product = import_torch().equal(product, logits)
+        return logits
 
-    def _logits(self, hidden: Any) -> Any:
-        """Return the logits of hidden [R, H] by the model, in float32."""
+    def _product(self, hidden: Any, start: int, stop: int, memory: Any) -> Any:
+        """Return the product of hidden [R, H] and the weights of tokens, in `memory`."""
+        weight, bias = self._head.weight[start:stop], getattr(self._head, "bias", None)
+        return _product(
+            hidden.to(memory.dtype),
+            weight.to(memory.dtype),
+            None if bias is None else bias[start:stop].to(memory.dtype),
+            memory,
+        )
+
+    def _logits_of_model(self, hidden: Any) -> Any:
+        """Return the logits of hidden [R, H] by the model's own forward pass."""
         torch = import_torch()
 
         def forward(*args: Any, **options: Any) -> Any:
@@ -153,7 +168,26 @@ class Vocabulary:
 
         with replaced_forward(self._backbone, forward):
             dummy = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)
-            return self._causal(input_ids=dummy, use_cache=False).logits[0].float()
+            return self._causal(input_ids=dummy, use_cache=False).logits[0]
+
+
+def _log_sum_exp(logits: Any) -> Any:
+    """Return log Σ exp of finite logits [R, S] in float32.
+
+    The function log_softmax reads the logits once from memory, others several times.
+    """
+    torch = import_torch()
+    if logits.stride(-1) == 1:
+        blocks = logits.split(max(BLOCK // logits.shape[1], 1))
+        firsts = [torch.log_softmax(block, -1, dtype=torch.float32)[:, 0] for block in blocks]
+    else:
+        firsts = [torch.log_softmax(logits.t(), 0, dtype=torch.float32)[0]]
+    return logits[:, 0].float() - torch.cat(firsts)
+
+
+def _log_sum_exp_of_any(logits: Any) -> Any:
+    """Return log Σ exp of logits [R, S], of which some can be −∞, in float32."""
+    return import_torch().logsumexp(logits.float(), -1)
 
 
 def _product(hidden: Any, weight: Any, bias: Any, memory: Any) -> Any:
