@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from rag_rewards.errors import BackendError
-from rag_rewards.io.worker_process import Message, WorkerProcess
+from rag_rewards.io.worker_process import Message, WorkerEndedError, WorkerProcess
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,9 +44,13 @@ class WorkerPool:
         return self._threads.submit(function, *arguments, **options)
 
     def ask(self, lines: str, head: msgspec.Struct, body: bytes = b"") -> Message:
-        """Send a message to an idle worker and return the answer.
+        """Send a message to an idle worker and return the answer. See `use`."""
+        return self.use(lines, lambda worker: worker.ask(head, body))
 
-        Another process takes the place of a worker that ends, and receives the message again.
+    def use(self, lines: str, function: Callable[[WorkerProcess], T]) -> T:
+        """Call a function with an idle worker, to which it sends messages.
+
+        Another process takes the place of a worker that ends, and the function is called again.
         Raises BackendError, which names the `lines`, when `ATTEMPTS` processes have ended, and when
         no process can be started.
         """
@@ -56,11 +60,16 @@ class WorkerPool:
             if self._end:
                 self._idle.put(worker)
                 raise BackendError(self._end)
-            answer = worker.ask(head, body)
-            if answer is not None:
+            try:
+                result = function(worker)
+            except WorkerEndedError:
+                exit_code = self._replace(worker)
+                continue
+            except BaseException:
                 self._idle.put(worker)
-                return answer
-            exit_code = self._replace(worker)
+                raise
+            self._idle.put(worker)
+            return result
         raise BackendError(
             f"{ATTEMPTS} scoring workers ended (the last with exit code {exit_code}) at {lines}: "
             "use fewer workers"

@@ -42,6 +42,10 @@ import_module(sys.argv[1]).main()
 """
 
 
+class WorkerEndedError(Exception):
+    """A worker has ended before its answer."""
+
+
 class ScorerArguments(msgspec.Struct, frozen=True):
     """What a worker needs to load the scorer of its parent."""
 
@@ -90,20 +94,23 @@ class WorkerProcess:
         with contextlib.suppress(BrokenPipeError):  # a worker that ended fails at its next message
             _send(_pipe(self._process.stdin), arguments)
 
-    def ask(self, head: msgspec.Struct, body: bytes = b"") -> Message | None:
-        """Send a message and return the answer, or None if the process has ended."""
+    def ask(self, head: msgspec.Struct, body: bytes = b"") -> Message:
+        """Send a message and return the answer. Raises WorkerEndedError if there is none."""
         try:
             _send(_pipe(self._process.stdin), head, body)
-            return _receive(_pipe(self._process.stdout))
+            answer = _receive(_pipe(self._process.stdout))
         except OSError:
-            return None
+            answer = None
+        if answer is None:
+            raise WorkerEndedError
+        return answer
 
     def exit_code(self) -> int:
         """Wait for the end of the process."""
         return self._process.wait()
 
     def kill(self) -> None:
-        """End the process. A thread that waits for its answer receives None."""
+        """End the process. `ask` raises WorkerEndedError in a thread that waits for an answer."""
         self._process.kill()
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from rag_rewards.errors import RagRewardsError, UsageError
@@ -27,10 +29,15 @@ class ShardAnswer(msgspec.Struct, frozen=True):
 
 def answer_task(scorer: Scorer, job: ShardJob, task: ShardTask) -> ShardAnswer:
     """Score a shard to part files."""
+    return answer_with(job, lambda: score_to_part(scorer, job, task))
+
+
+def answer_with(job: ShardJob, scored: Callable[[], Part]) -> ShardAnswer:
+    """Return the record that a function returns, or the message of its error."""
     try:
-        return ShardAnswer(score_to_part(scorer, job, task))
+        return ShardAnswer(scored())
     except RagRewardsError as error:
         return ShardAnswer(usage_error=str(error))
     except OSError as error:
-        name = error.filename2 or error.filename or job.folder
+        name = error.filename2 or error.filename or job.partial or job.folder
         return ShardAnswer(output_error=f"cannot write {name}: {error.strerror}")

@@ -12,6 +12,7 @@ from rag_rewards.io.storage import read_file
 from rag_rewards.shards.executor import Executor
 from rag_rewards.shards.files import is_parquet
 from rag_rewards.shards.plan import Shard
+from rag_rewards.shards.positions import Positions
 from rag_rewards.shards.reader import changed_input
 from rag_rewards.shards.row_files import is_intact
 from rag_rewards.shards.score import Part, PartFiles, ShardJob, ShardTask, input_lines
@@ -20,14 +21,22 @@ from rag_rewards.shards.score import Part, PartFiles, ShardJob, ShardTask, input
 class CompleteParts:
     """The parts that an earlier process has completed.
 
-    output  the output of the run, for messages
-    keys    digests of the keys of earlier groups, which the caller extends
+    output     the output of the run, for messages
+    keys       digests of the keys of earlier groups, which the caller extends
+    positions  where the sizes of the parts are added
     """
 
-    def __init__(self, job: ShardJob, output: str, keys: Container[bytes]) -> None:
+    def __init__(
+        self,
+        job: ShardJob,
+        output: str,
+        keys: Container[bytes],
+        positions: Positions | None = None,
+    ) -> None:
         self._job = job
         self._output = output
         self._keys = keys
+        self._positions = positions
 
     def find(self, shard: Shard) -> Part | None:
         """Return the part of a shard, or None if its files are not complete.
@@ -44,6 +53,8 @@ class CompleteParts:
         if any(digest in self._keys for digest in part.key_digests):
             return None
         self.check_input(part, shard)
+        if self._positions is not None:
+            self._positions.add(part)
         return part
 
     def check_input(self, part: Part, shard: Shard | None) -> None:
@@ -83,7 +94,7 @@ def parts_in_order(
 
     for scored in chain(executor.run(tasks()), [None]):
         if scored is not None:
-            parts[index_of(scored)] = scored
+            parts[scored.index] = scored
         while due in parts:
             yield _without_repeated_keys(executor, parts.pop(due), keys)
             due += 1
@@ -96,10 +107,3 @@ def _without_repeated_keys(executor: Executor, part: Part, keys: Container[bytes
         return part
     (again,) = executor.run([ShardTask(part.shard, repeated)])
     return again
-
-
-def index_of(part: Part) -> int:
-    """Return the position of the shard of a part among all shards."""
-    if part.shard is None:
-        raise ValueError("the part of a stream has no shard")
-    return part.shard.index

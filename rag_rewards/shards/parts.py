@@ -14,7 +14,7 @@ from rag_rewards.io.storage import input_files, open_file
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.executor import ClusterExecutor, Executor
 from rag_rewards.shards.files import InputFile
-from rag_rewards.shards.in_order import CompleteParts, index_of, parts_in_order
+from rag_rewards.shards.in_order import CompleteParts, parts_in_order
 from rag_rewards.shards.parts_folder import ManifestPart, PartsFolder
 from rag_rewards.shards.plan import plan_shards, shard_bytes, splittable_files
 from rag_rewards.shards.recipe_code import recipe_code
@@ -132,6 +132,6 @@ class _ThisProcess:
 
 def _pass_rows(job: ShardJob, part: Part, on_output: OnOutput) -> None:
     """Pass the scored rows of a part in blocks that end with a row."""
-    with open_file(PartFiles(job, index_of(part)).rows) as handle:
+    with open_file(PartFiles(job, part.index).rows) as handle:
         while lines := handle.readlines(1 << 20):
             on_output(b"".join(lines))

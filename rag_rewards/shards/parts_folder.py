@@ -36,7 +36,6 @@ from rag_rewards.io.storage import (
     write_file,
 )
 from rag_rewards.rows import Totals
-from rag_rewards.shards.in_order import index_of
 from rag_rewards.shards.run_settings import RunSettings
 from rag_rewards.shards.score import Part, PartFiles, ShardJob
 
@@ -74,7 +73,7 @@ class ManifestPart(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, job: ShardJob, part: Part) -> ManifestPart:
         """Return the entry of a part."""
-        files = PartFiles(job, index_of(part))
+        files = PartFiles(job, part.index)
         pieces = part.shard.pieces if part.shard is not None else ()
         return cls(
             name=base_name(files.rows),

@@ -12,7 +12,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.groups import is_group_start
 from rag_rewards.shards.files import InputFile, Piece, RowFile, open_rows, renamed
 
-MIN_BYTES, MAX_BYTES = 1 << 20, 1 << 26
+MIN_BYTES, MAX_BYTES = 1 << 20, 1 << 25
 SHARDS_PER_WORKER = 8
 """Number of shards per worker, so that all workers end at about the same time."""
 
@@ -47,7 +47,7 @@ class Grouping(msgspec.Struct, frozen=True):
 
 
 def shard_bytes(files: Sequence[InputFile], workers: int) -> int:
-    """Return the size of a shard: a fraction of the input for each worker, 1 to 64 MiB."""
+    """Return the size of a shard: a fraction of the input for each worker, 1 to 32 MiB."""
     size = sum(file.size for file in files) // (workers * SHARDS_PER_WORKER)
     return min(max(size, MIN_BYTES), MAX_BYTES)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import IO
 
+import msgspec
+
 from rag_rewards.errors import OptionError
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
@@ -20,8 +22,9 @@ from rag_rewards.rows import ScoredChunk, Totals
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.executor import ClusterExecutor, Executor
 from rag_rewards.shards.files import InputFile
-from rag_rewards.shards.in_order import CompleteParts, index_of, parts_in_order
+from rag_rewards.shards.in_order import CompleteParts, parts_in_order
 from rag_rewards.shards.plan import Shard, plan_shards, shard_bytes, splittable_files
+from rag_rewards.shards.positions import Positions
 from rag_rewards.shards.reader import StreamParts, changed_input
 from rag_rewards.shards.recipe_code import recipe_code
 from rag_rewards.shards.row_files import OrderedRows
@@ -124,7 +127,8 @@ class _FileScoring:
         self._display = display
         self._on_output = on_output
         self._keys: set[bytes] = set()
-        self._position = 0
+        self._input_done = 0
+        self._positions: Positions | None = None
         self.totals = Totals()
         self.stream = (0, 0)
         """Number of lines and checksum of the input, if one reader has read it."""
@@ -158,14 +162,35 @@ class _FileScoring:
             return
         if self._options.workers == 1 or len(first) < 2:
             self._score_here(job, shards)
-            return
+        else:
+            self._score_in_processes(job, shards, first[0].index)
+
+    def _score_in_processes(self, job: ShardJob, shards: Iterator[Shard], index: int) -> None:
+        """Score the shards from `index` on in other processes of this machine."""
         # The modules that start processes take time to import.
         from rag_rewards.shards.local import LocalExecutor
 
-        with contextlib.closing(
-            LocalExecutor(self._scorer, job, self._options.workers)
-        ) as executor:
-            self._assemble(executor, job, shards)
+        workers = self._options.workers
+        if not self._can_place(job):
+            with contextlib.closing(LocalExecutor(self._scorer, job, workers)) as executor:
+                self._assemble(executor, job, shards)
+            return
+        job = msgspec.structs.replace(job, partial=self._folder.partial)
+        self._positions = Positions(index, self._folder.rows_size)
+        try:
+            executor = LocalExecutor(self._scorer, job, workers, self._positions)
+            with contextlib.closing(executor):
+                self._assemble(executor, job, shards)
+        finally:
+            # Rows of later shards, if the run does not end regularly.
+            self._folder.output.truncate(self._folder.rows_size)
+
+    def _can_place(self, job: ShardJob) -> bool:
+        """Whether workers can write rows to the output before earlier rows are complete.
+
+        This requires that no shard ends early or is scored again, and that no rows are passed on.
+        """
+        return job.on_error == "report" and not job.grouping.by_key and self._on_output is None
 
     def _score_here(self, job: ShardJob, shards: Iterator[Shard]) -> None:
         """Score shards in this process, directly to the output."""
@@ -189,22 +214,25 @@ class _FileScoring:
                 return
 
     def _complete_parts(self, job: ShardJob) -> CompleteParts:
-        return CompleteParts(job, str(self._options.output), self._keys)
+        return CompleteParts(job, str(self._options.output), self._keys, self._positions)
 
     def _append(self, job: ShardJob, part: Part) -> None:
-        """Append the files of a part to the output, and remove them."""
-        source, target = PartFiles(job, index_of(part)), self._folder.files
+        """Append the files of a part to the output, as far as they exist, and remove them."""
+        source, target = PartFiles(job, part.index), self._folder.files
         if not isinstance(target, OrderedRows):
             raise TypeError("the parts of shards are in input order")
-        _copy(source.rows, target.output.handle, part.rows, self._on_output)
+        if self._positions is None or not self._positions.is_in_output(part):
+            target.output.handle.seek(self._folder.rows_size)
+            _copy(source.rows, target.output.handle, part.rows, self._on_output)
         if self._is_stopped(part):
             return
-        _copy(source.errors, target.error_handle, part.errors)
+        if part.errors:
+            _copy(source.errors, target.error_handle, part.errors)
         self._folder.add(part)
         source.remove()
         self._run.totals.merge(part.totals)
         self._record(part)
-        self._display.update(self._run.totals, self._position, self._run.usage)
+        self._display.update(self._run.totals, self._input_done, self._run.usage)
 
     # --- streams -------------------------------------------------------------------------------
 
@@ -232,13 +260,13 @@ class _FileScoring:
         self._run.totals.merge(chunk.totals)
         if self._on_output is not None:
             self._on_output(chunk.output)
-        self._display.update(self._run.totals, self._position, self._run.usage)
+        self._display.update(self._run.totals, self._input_done, self._run.usage)
 
     def _record(self, part: Part) -> None:
         self.totals.merge(part.totals)
         self._keys.update(part.key_digests)
         if part.shard is not None:
-            self._position += part.shard.size
+            self._input_done += part.shard.size
 
     def _is_stopped(self, part: Part) -> bool:
         """Whether the run ends at this part, whose rows are written but not recorded."""
@@ -269,7 +297,7 @@ def _copied_by_system(source: IO[bytes], target: IO[bytes], size: int) -> bool:
     if copy is None:
         return False
     target.flush()
-    missing = size
+    end, missing = target.tell() + size, size
     try:
         while missing and (copied := copy(source.fileno(), target.fileno(), missing)):
             missing -= copied
@@ -277,7 +305,7 @@ def _copied_by_system(source: IO[bytes], target: IO[bytes], size: int) -> bool:
         if missing < size or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
         return False
-    target.seek(0, os.SEEK_END)
+    target.seek(end)
     if missing:
         raise OutputError(f"cannot write {target.name}: {source.name} has not {size:,} bytes")
     return True

@@ -6,8 +6,9 @@
     parts-ID/       shards that are complete before an earlier one
     finished.json   the record of the complete run, which becomes OUT.run.json
 
-`OUT.partial` contains the scored rows, and its lock protects the folder. Checksums find rows that
-a power failure has damaged. They are scored again.
+`OUT.partial` contains the scored rows, and its lock protects the folder. Workers can have written
+rows behind those of the recorded shards; a run that continues removes them. Checksums find rows
+that a power failure has damaged. They are scored again.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 class RunFolder:
     """The folder of a run, and the open files to which it appends.
 
-    parts   the records of the shards whose rows are in the partial file
+    parts      the records of the shards whose rows are in the partial file
+    rows_size  size of their rows in bytes
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class RunFolder:
         self._files: RowFiles | None = None
         self._journal: IO[bytes] | None = None
         self._parts_name = ""
-        self._rows_size = self._errors_size = 0
+        self.rows_size = self._errors_size = 0
         self._is_finished = False
         self._synced = time.monotonic()
 
@@ -216,9 +218,9 @@ class RunFolder:
         recorded = list(_records(self._path / "parts.jsonl"))
         parts = (part for _, part in recorded)
         self.parts = intact_parts(self.files.rows, self.files.errors, parts)
-        self._rows_size = sum(part.rows for part in self.parts)
+        self.rows_size = sum(part.rows for part in self.parts)
         self._errors_size = sum(part.errors for part in self.parts)
-        self.files.truncate(self._rows_size, self._errors_size)
+        self.files.truncate(self.rows_size, self._errors_size)
         self.journal.truncate(sum(len(line) for line, _ in recorded[: len(self.parts)]))
 
     # --- rows ----------------------------------------------------------------------------------
@@ -227,6 +229,11 @@ class RunFolder:
     def parts_path(self) -> Path:
         """The folder of the part files."""
         return self._path / self._parts_name
+
+    @property
+    def partial(self) -> str:
+        """The partial file, which contains the scored rows."""
+        return str(self._partial)
 
     def parts_folder(self, *, remote: bool) -> str:
         """Return the folder of the part files; with `remote`, one that other machines can use.
@@ -267,7 +274,7 @@ class RunFolder:
         self.files.flush()
         self.journal.write(msgspec.json.encode(part) + b"\n")
         self.journal.flush()
-        self._rows_size += part.rows
+        self.rows_size += part.rows
         self._errors_size += part.errors
         if time.monotonic() - self._synced > SYNC_SECONDS:
             self._sync()
@@ -289,7 +296,7 @@ class RunFolder:
         record = RunRecord(
             settings=self.settings,
             totals=totals,
-            rows_size=self._rows_size,
+            rows_size=self.rows_size,
             errors_size=self._errors_size,
             stream=stream,
             replaced=file_info(self.output.path),
@@ -326,7 +333,7 @@ class RunFolder:
             if not self._is_finished:
                 self.files.write_in_order()  # what was scored so far
         self._close_files()
-        if not self._rows_size + self._errors_size and not any(self.parts_path.glob("*.json")):
+        if not self.rows_size + self._errors_size and not any(self.parts_path.glob("*.json")):
             shutil.rmtree(self._path, ignore_errors=True)
 
     def _close_files(self) -> None:

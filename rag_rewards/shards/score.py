@@ -31,6 +31,7 @@ class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
     files     input files
     folder    folder of the part files, or of their records only if there is an `output`
     output    folder of an output that consists of part files; None for one file
+    partial   the incomplete output, where workers of this machine write rows; None for part files
     columns   columns of fields that have another name, as in `ColumnMap`
     grouping  rows that form a group
     on_error  write rows in error to a file, or end the shard before the first one
@@ -39,6 +40,7 @@ class ShardJob(msgspec.Struct, frozen=True, kw_only=True):
     files: list[InputFile]
     folder: str
     output: str | None = None
+    partial: str | None = None
     columns: str | None = None
     grouping: Grouping = Grouping()
     on_error: OnError = "report"
@@ -74,6 +76,13 @@ class Part(msgspec.Struct, kw_only=True):
     keys: bytes = b""
     totals: Totals = msgspec.field(default_factory=Totals)
     stopped_by: str = ""
+
+    @property
+    def index(self) -> int:
+        """The position of the shard among all shards."""
+        if self.shard is None:
+            raise ValueError("the part of a stream has no shard")
+        return self.shard.index
 
     @property
     def key_digests(self) -> Iterator[bytes]:
@@ -180,12 +189,7 @@ def score_to_part(
     score one shard, since their files are equal. `earlier` are digests of the keys of earlier
     groups, if this process knows all of them.
     """
-    files = PartFiles(job, task.shard.index)
-    is_output = job.output is not None
-    with (
-        new_file(files.rows, sync=is_output) as rows,
-        new_file(files.errors, sync=is_output, keep_empty=not is_output) as errors,
-    ):
+    with part_files(job, task.shard.index) as (rows, errors):
 
         def write(chunk: ScoredChunk) -> None:
             rows.write(chunk.output)
@@ -193,9 +197,26 @@ def score_to_part(
 
         earlier = earlier or frozenset(task.repeated)
         part = score_shard(scorer, job, task.shard, write, earlier=earlier)
-    with new_file(files.record) as record:
-        record.write(msgspec.json.encode(part))
+    write_record(job, part)
     return part
+
+
+@contextlib.contextmanager
+def part_files(job: ShardJob, index: int) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open the files of rows and errors of a shard, which get their names at the end."""
+    files = PartFiles(job, index)
+    is_output = job.output is not None
+    with (
+        new_file(files.rows, sync=is_output) as rows,
+        new_file(files.errors, sync=is_output, keep_empty=not is_output) as errors,
+    ):
+        yield rows, errors
+
+
+def write_record(job: ShardJob, part: Part) -> None:
+    """Write the record of a shard, whose part files are complete."""
+    with new_file(PartFiles(job, part.index).record) as record:
+        record.write(msgspec.json.encode(part))
 
 
 @contextlib.contextmanager

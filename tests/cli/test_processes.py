@@ -13,7 +13,7 @@ import time
 import pytest
 from command_line import COMMAND, ROOT
 
-from rag_rewards.io.worker_process import WorkerProcess
+from rag_rewards.io.worker_process import WorkerEndedError, WorkerProcess
 
 
 @pytest.fixture
@@ -181,7 +181,10 @@ def test_a_killed_worker_is_replaced(start, arena, tmp_path):
 
 
 def test_workers_that_end_at_every_chunk(cli, arena, tmp_path, monkeypatch):
-    monkeypatch.setattr(WorkerProcess, "ask", lambda *_: None)
+    def ended(*_):
+        raise WorkerEndedError
+
+    monkeypatch.setattr(WorkerProcess, "ask", ended)
     out = tmp_path / "out.jsonl"
     options = ("-r", "arena", "-o", out, "--workers", "2")
     message = cli("score", "-", *options, stdin=many(arena), code=2).err

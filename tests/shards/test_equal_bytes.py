@@ -43,20 +43,21 @@ def test_one_process(tmp_path, score, read_once, shard_size, monkeypatch, seed):
     assert again.run.totals == whole.run.totals
 
 
+@pytest.mark.parametrize("recipe", ["arena", "ctrl-rag"])
 @pytest.mark.parametrize("seed", range(3))
-def test_workers(tmp_path, score, read_once, shard_size, monkeypatch, seed):
+def test_workers(tmp_path, score, read_once, shard_size, monkeypatch, seed, recipe):
     rng = random.Random(seed)
     source = write_random_input(tmp_path, rng, groups=60)
-    options = options_of(rng, "ctrl-rag")
+    options = options_of(rng, recipe)
     shard_size(3000)
-    rows_and_errors = read_once(source, "ctrl-rag", **options)
+    rows_and_errors = read_once(source, recipe, **options)
     with monkeypatch.context() as patch:
         interrupt(patch, rng.randrange(1, 6))
         try:
-            score(source, "ctrl-rag", workers=2, **options)
+            score(source, recipe, workers=2, **options)
         except Interruption:
             assert not (tmp_path / "out.jsonl").exists()
-    resumed = score(source, "ctrl-rag", workers=seed + 1, resume=True, **options)
+    resumed = score(source, recipe, workers=seed + 1, resume=True, **options)
     assert resumed[:2] == rows_and_errors
     assert not (tmp_path / "out.jsonl.run").exists()
 

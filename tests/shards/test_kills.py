@@ -21,9 +21,9 @@ from rag_rewards.io.score_file import score_file
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.shards import run
 run.shard_bytes = lambda files, workers: 200_000
-source, output, workers = sys.argv[1:]
+source, output, recipe, workers = sys.argv[1:]
 options = ScoreOptions(source, output, workers=int(workers), resume=True)
-score_file("ctrl-rag", options)
+score_file(recipe, options)
 """
 """A resumed run with small shards, so that a kill finds some of them complete."""
 
@@ -39,16 +39,22 @@ def source(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module", params=["ctrl-rag", "arena"])
+def recipe(request):
+    """Name a recipe whose workers write part files, and one whose workers write to the output."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def expected(source):
+def expected(source, recipe):
     """Return the rows and the errors of an unbroken run."""
-    whole = source.with_name("whole.jsonl")
-    run(source, whole, 1).wait()
-    return whole.read_bytes(), whole.with_name("whole.jsonl.errors.jsonl").read_bytes()
+    whole = source.with_name(f"{recipe}.jsonl")
+    run(source, whole, recipe, 1).wait()
+    return whole.read_bytes(), whole.with_name(f"{recipe}.jsonl.errors.jsonl").read_bytes()
 
 
-def run(source, output, workers):
-    arguments = [sys.executable, "-c", SCORE, str(source), str(output), str(workers)]
+def run(source, output, recipe, workers):
+    arguments = [sys.executable, "-c", SCORE, str(source), str(output), recipe, str(workers)]
     return subprocess.Popen(arguments)
 
 
@@ -59,11 +65,11 @@ SLOW = pytest.mark.slow
     ("workers", "kills"),
     [(1, 2), (2, 2), pytest.param(1, 8, marks=SLOW), pytest.param(2, 8, marks=SLOW)],
 )
-def test_kills_at_random_moments(source, expected, tmp_path, workers, kills):
+def test_kills_at_random_moments(source, recipe, expected, tmp_path, workers, kills):
     rng, output = random.Random(workers * kills), tmp_path / "out.jsonl"
     partial, finished, killed = tmp_path / "out.jsonl.partial", 0, 0
     while killed < kills:
-        process = run(source, output, workers)
+        process = run(source, output, recipe, workers)
         grown = partial.stat().st_size if partial.exists() else 0
         while process.poll() is None and not (partial.exists() and partial.stat().st_size > grown):
             time.sleep(0.005)
@@ -77,7 +83,7 @@ def test_kills_at_random_moments(source, expected, tmp_path, workers, kills):
             if rng.random() < 0.8:  # otherwise the next run finds a complete output
                 for path in (output, output.with_name("out.jsonl.run.json")):
                     os.unlink(path)
-    assert run(source, output, workers).wait() == 0
+    assert run(source, output, recipe, workers).wait() == 0
     errors = output.with_name("out.jsonl.errors.jsonl")
     assert (output.read_bytes(), errors.read_bytes()) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == [

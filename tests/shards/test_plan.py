@@ -121,7 +121,7 @@ def test_the_size_of_a_shard():
 
     assert size(10, 1) == size(8 << 20, 1) == 1 << 20
     assert size(64 << 20, 2) == 4 << 20
-    assert size(1 << 40, 2) == 64 << 20
+    assert size(1 << 40, 2) == 32 << 20
 
 
 @pytest.mark.parametrize("change", ["longer", "shorter", "newer", "removed"])

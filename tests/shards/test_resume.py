@@ -20,7 +20,7 @@ from rag_rewards.io import sources
 from rag_rewards.io.output import Output
 from rag_rewards.io.score_file import score_file
 from rag_rewards.io.score_options import ScoreOptions
-from rag_rewards.io.worker_process import WorkerProcess
+from rag_rewards.io.worker_process import WorkerEndedError, WorkerProcess
 from rag_rewards.shards import reader, run_folder
 
 RECIPE = "ctrl-rag"
@@ -345,10 +345,10 @@ def test_a_shard_at_which_workers_end_repeatedly(source, score, shard_size, monk
     shard_size(10_000)
     ask = WorkerProcess.ask
 
-    def killed(worker, task, body):
-        if task.shard.index == 2:
+    def killed(worker, message, *body):
+        if hasattr(message, "task") and message.task.shard.index == 2:
             worker.kill()
-        return ask(worker, task, body)
+        return ask(worker, message, *body)
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkerProcess, "ask", killed)
@@ -375,6 +375,7 @@ def test_workers_that_cannot_be_started(tmp_path, score, shard_size, monkeypatch
 
     def killed(worker, *message):
         worker.kill()
+        raise WorkerEndedError
 
     monkeypatch.setattr(WorkerProcess, "__init__", started)
     monkeypatch.setattr(WorkerProcess, "ask", killed)
