@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from processes import WAIT_SECONDS
+
 
 class OpenPage:
     """A page in a browser, with its console messages and network requests."""
@@ -18,7 +20,7 @@ class OpenPage:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
         if path.name.startswith("report"):
-            self.page.wait_for_selector("html[data-ready]", timeout=15_000)
+            self.page.wait_for_selector("html[data-ready]", timeout=1000 * WAIT_SECONDS)
 
     @property
     def is_quiet(self) -> bool:

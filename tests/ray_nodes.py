@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS, end
 
 _SCRIPT = """
 import json, os, sys
@@ -105,9 +106,8 @@ def ray_nodes(count: int, environment: Mapping[str, str] = {}) -> Iterator[RayNo
         below = psutil.Process(process.pid).children(recursive=True)
         with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
             process.communicate(timeout=30)
-        process.kill()
-        process.wait()
         for each in below:  # those of a killed raylet, too
             with contextlib.suppress(psutil.Error):
                 each.kill()
-        psutil.wait_procs(below, timeout=10)
+        end(process)
+        psutil.wait_procs(below, timeout=WAIT_SECONDS)

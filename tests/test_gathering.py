@@ -7,6 +7,7 @@ import math
 import threading
 
 import pytest
+from processes import WAIT_SECONDS
 
 from rag_rewards import decode_row, recipe
 from rag_rewards.errors import BackendError, DataError
@@ -510,13 +511,13 @@ def test_kinds_of_models_are_called_at_the_same_time():
     class MeetingNli(TableEntailment):
         async def entail(self, pairs):
             here["nli"].set()
-            await asyncio.wait_for(here["similarity"].wait(), 5)
+            await asyncio.wait_for(here["similarity"].wait(), WAIT_SECONDS)
             return await super().entail(pairs)
 
     class MeetingSimilarity(TableSimilarity):
         async def similarity(self, pairs):
             here["similarity"].set()
-            await asyncio.wait_for(here["nli"].wait(), 5)
+            await asyncio.wait_for(here["nli"].wait(), WAIT_SECONDS)
             return await super().similarity(pairs)
 
     async def both():

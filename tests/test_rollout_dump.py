@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from processes import WAIT_SECONDS
 
 import rag_rewards as rr
 from rag_rewards import rollout_dump
@@ -157,7 +158,7 @@ def test_values_that_json_does_not_have_are_written_as_text_and_numbers(tmp_path
     prompt = [{"role": "user", "content": [{"type": "image", "image": Path("picture")}]}]
     rows = [rr.Rollout(response="a", prompt=prompt, question="?")]
     dump.add(Scorer.load("naive-grpo"), rows, rows, None, [strange(rows[0])])
-    assert dump.flush()
+    assert dump.flush(WAIT_SECONDS)
     [row] = rows_of(path)
     assert row["details"] == {"path": "x", "set": [1]}
     assert row["components"] == {"format": None, "accuracy": None, "a": None}
@@ -174,7 +175,7 @@ def test_a_dump_has_bounded_files_and_no_group_in_two_of_them(tmp_path: Path):
             batch = [rollout(i, id="q", step=step) for i in range(4)]
             scores.score_each(batch, [range(4)])
             assert scores.dump is not None
-            assert scores.dump.flush()
+            assert scores.dump.flush(WAIT_SECONDS)
     names = ["rollouts.1.jsonl", "rollouts.2.jsonl", "rollouts.jsonl"]
     assert sorted(os.listdir(tmp_path)) == names
     groups = []
@@ -209,7 +210,7 @@ def test_two_dumps_of_one_process_write_two_files(tmp_path: Path):
     with scorer(path) as first, scorer(path) as second:
         first.score_each([rollout(1)])
         assert first.dump is not None
-        first.dump.flush()
+        first.dump.flush(WAIT_SECONDS)
         second.score_each([rollout(2)])
     files = sorted(tmp_path.iterdir())
     assert path in files
@@ -222,7 +223,7 @@ def test_threads_that_score_at_once_write_one_file(tmp_path: Path, monkeypatch: 
     construct = rollout_dump._Writer
 
     def construct_together(file: RotatingFile) -> Any:
-        start.wait(30)
+        start.wait(WAIT_SECONDS)
         return construct(file)
 
     monkeypatch.setattr(rollout_dump, "_Writer", construct_together)
@@ -233,7 +234,7 @@ def test_threads_that_score_at_once_write_one_file(tmp_path: Path, monkeypatch: 
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(WAIT_SECONDS)
     assert os.listdir(tmp_path) == ["rollouts.jsonl"]
     rows = rows_of(tmp_path / "rollouts.jsonl")
     assert len(rows) == len({row["id"] for row in rows}) == 8
@@ -264,7 +265,7 @@ def test_several_processes_write_whole_lines_to_their_own_files(method: str, tmp
         process.start()
     write_rows(dump, 60)
     for process in processes:
-        process.join(60)
+        process.join(WAIT_SECONDS)
         assert process.exitcode == 0
     rows = [row for file in tmp_path.iterdir() for row in rows_of(file)]
     assert len(rows) == len({row["id"] for row in rows}) == 241
@@ -279,7 +280,7 @@ def test_a_process_that_ends_writes_the_rest(tmp_path: Path):
         "rows = [rr.Rollout(response='a', answers='a', question='?')] * 300\n"
         "for _ in range(10): scores.score_each(rows)\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=WAIT_SECONDS)
     assert len(rows_of(tmp_path / "rollouts.jsonl")) == 3000
 
 
@@ -289,7 +290,7 @@ def test_rows_can_be_read_while_the_process_runs(tmp_path: Path):
     for count in range(1, 4):
         scores.score_each([rollout()])
         assert scores.dump is not None
-        assert scores.dump.flush()
+        assert scores.dump.flush(WAIT_SECONDS)
         assert len(rows_of(path)) == count
 
 
@@ -316,7 +317,7 @@ def test_a_full_disk_is_one_warning_and_is_stated_by_the_next_row(
         results = scores.score_each([rollout(1), rollout(2)])
         assert [result.value for result in results] == [1.0, 1.0]  # type: ignore[union-attr]
         assert scores.dump is not None
-        assert scores.dump.flush()
+        assert scores.dump.flush(WAIT_SECONDS)
     rows = rows_of(path)
     assert [row.get("missing_before") for row in rows] == [None, None, 4, None, None, None]
     assert scores.dump is not None
@@ -338,7 +339,7 @@ def test_a_lost_folder_is_one_warning_and_the_dump_continues_when_it_is_back(
             folder.mkdir()
         scores.score_each([rollout(step=step)])
         assert scores.dump is not None
-        assert scores.dump.flush()
+        assert scores.dump.flush(WAIT_SECONDS)
     [row] = rows_of(folder / "rollouts.jsonl")
     assert (row["step"], row["missing_before"]) == (3, 2)
     assert len(caplog.records) == 1
@@ -359,7 +360,7 @@ def test_a_slow_disk_delays_no_scoring(tmp_path: Path, monkeypatch: pytest.Monke
     continues, append = threading.Event(), RotatingFile.append
 
     def slow(file: RotatingFile, lines: bytes) -> None:
-        assert continues.wait(60)
+        assert continues.wait(WAIT_SECONDS)
         append(file, lines)
 
     monkeypatch.setattr(RotatingFile, "append", slow)
@@ -370,9 +371,9 @@ def test_a_slow_disk_delays_no_scoring(tmp_path: Path, monkeypatch: pytest.Monke
     assert scores.dump is not None
     assert not scores.dump.flush(timeout=0.01)
     continues.set()
-    assert scores.dump.flush()
+    assert scores.dump.flush(WAIT_SECONDS)
     scores.score_each([rollout()])
-    assert scores.dump.flush()
+    assert scores.dump.flush(WAIT_SECONDS)
     rows = rows_of(path)
     stated = sum(row.get("missing_before", 0) for row in rows)
     assert stated == scores.dump.missing == 20 - (len(rows) - 1)

@@ -1,10 +1,10 @@
-"""An event loop with a virtual clock, so that tests do not depend on the speed of the machine."""
+"""Event loops with a clock of the test, which does not depend on the speed of the machine."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -41,9 +41,50 @@ class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-ty
         return ready
 
 
+class AdjustableLoop(asyncio.SelectorEventLoop):
+    """A loop in real time whose clock a test can set forward, for code that waits for threads."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        super().__init__()
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
 def run_in_virtual_time(test: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine until it returns, like `asyncio.run`."""
-    loop = VirtualTimeLoop()
+    return _run(VirtualTimeLoop(), test)
+
+
+def run_and_advance(
+    test: Coroutine[Any, Any, T], seconds: float, *conditions: Callable[[], bool]
+) -> T:
+    """Run a coroutine in real time, and set the clock forward when each condition becomes true.
+
+    The conditions become true in this order. Timeouts of `seconds` end then, and not before.
+    """
+    loop = AdjustableLoop()
+
+    async def advance() -> None:
+        for condition in conditions:
+            while not condition():
+                await asyncio.sleep(0.005)
+            for _ in range(100):  # callbacks that are ready start further timers
+                await asyncio.sleep(0)
+            loop.ahead += seconds
+
+    async def both() -> T:
+        advancing = asyncio.ensure_future(advance())
+        try:
+            return await test
+        finally:
+            advancing.cancel()
+
+    return _run(loop, both())
+
+
+def _run(loop: asyncio.AbstractEventLoop, test: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(test)
     finally:

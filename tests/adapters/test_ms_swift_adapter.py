@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import WAIT_SECONDS
 from rag_rewards_adapters.ms_swift import RagReward, reward_class
 
 from rag_rewards.errors import DataError, GroupError, UsageError
@@ -54,7 +55,7 @@ def test_the_module_imports_without_torch_and_the_trainer() -> None:
         "import sys, rag_rewards_adapters.ms_swift as m; m.reward_class('a', recipe='arena')();"
         "assert not {'swift', 'torch', 'transformers', 'numpy'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=WAIT_SECONDS)
 
 
 def test_the_rollout_contains_the_fields_of_the_trainer() -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards_adapters.openrlhf_agent import (
     ExecutorOptions,
@@ -31,7 +32,11 @@ def test_the_module_imports_without_torch_and_the_trainer() -> None:
         "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'openrlhf', 'vllm')])"
     )
     process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=WAIT_SECONDS,
     )
     assert process.stdout.strip() == "[]"
 

@@ -2,7 +2,7 @@
 
 The form of the responses is that of vLLM 0.32 and of SGLang 0.5's tokenizer manager. `requests`
 contains the path and body of each POST. Each POST uses up one of `faults`; `delay` and `distort`
-apply to all. While `free` is not set, no POST is answered.
+apply to all. While `free` is not set, no POST is answered; `released_at` simultaneous ones set it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class EngineServer:
         self.delay = 0.0
         self.free = threading.Event()
         self.free.set()
+        self.released_at = 0
         self.distort: Callable[[list[float | None]], list[float | None]] = list
         self.seed = 1
         self.cached_prefixes: set[tuple[int, ...]] = set()
@@ -80,6 +81,8 @@ class EngineServer:
                     engine.requests.append((self.path, body))
                     engine._at_once += 1
                     engine.most_at_once = max(engine.most_at_once, engine._at_once)
+                    if engine._at_once == engine.released_at:
+                        engine.free.set()
                     fault = engine.faults.popleft() if engine.faults else None
                 try:
                     time.sleep(engine.delay)

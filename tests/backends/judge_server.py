@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from processes import WAIT_SECONDS
+
 
 @dataclass(frozen=True)
 class Request:
@@ -39,7 +41,8 @@ class Request:
 class Reply:
     """`text` is the output of the judge; `raw` replaces the whole body of the answer.
 
-    `cut` closes the connection without an answer, `hang` keeps it open without one.
+    `cut` closes the connection without an answer, `hang` keeps it open without one, and `closes`
+    closes it after the answer. An answer waits until `condition` is true.
     """
 
     text: str = '{"explanation": "as asked", "score": 1}'
@@ -49,6 +52,8 @@ class Reply:
     delay: float = 0.0
     cut: bool = False
     hang: bool = False
+    closes: bool = False
+    condition: Callable[[], bool] = lambda: True
     finish: str = "stop"
     tokens: tuple[int, int] | None = (100, 10)
 
@@ -85,12 +90,12 @@ class JudgeServer:
 
     def __enter__(self) -> JudgeServer:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(WAIT_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(WAIT_SECONDS)
 
     async def serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -145,6 +150,8 @@ class JudgeServer:
             await asyncio.Event().wait()
         if reply.delay:
             await asyncio.sleep(reply.delay)
+        while not reply.condition():
+            await asyncio.sleep(0.002)
         if reply.cut:
             return False
         payload = reply.payload()
@@ -153,7 +160,10 @@ class JudgeServer:
         head = "\r\n".join([f"HTTP/1.1 {reply.status} X", *lines, "", ""])
         writer.write(head.encode("latin-1") + payload)
         await writer.drain()
-        return True
+        if reply.closes:
+            writer.close()  # after the answer; the end of `_talk` would discard it
+            await writer.wait_closed()
+        return not reply.closes
 
 
 async def _main(delay: float) -> None:

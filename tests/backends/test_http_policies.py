@@ -18,6 +18,8 @@ import msgspec
 import pytest
 from engine_servers import MODEL, Fault, SglangDouble, VllmDouble
 from ngram import greedy, scored, text_of
+from processes import WAIT_SECONDS
+from virtual_time import run_and_advance
 
 from rag_rewards.backends import sglang
 from rag_rewards.backends.endpoints import Limits, endpoints
@@ -31,7 +33,7 @@ from rag_rewards.backends.vllm.server import _Completion, _Generation, _Row
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreRequest
 
-QUICK = Limits(backoff=0.01, retries=4, timeout=5.0)
+QUICK = Limits(backoff=0.01, retries=4, timeout=WAIT_SECONDS)
 FULL = (*range(40), 7, 9)
 CONTEXTS = (FULL, FULL[:20] + FULL[30:], FULL[:10] + FULL[20:])
 RESPONSES = ((1, 2, 3, 4), (5, 6), (1, 2, 3, 4), (11, 12, 13))
@@ -508,9 +510,13 @@ def test_requests_wait_for_a_restarting_server(kind):
 def test_a_slow_server_causes_a_timeout(kind):
     double, policy = kind
     with double() as server:
-        client = policy(server.url, limits=Limits(timeout=0.1, backoff=0.01))
-        server.delay = 0.3
-        (answer,) = score(client, OTHER)
+        client = policy(server.url, limits=Limits(timeout=WAIT_SECONDS, backoff=0.01))
+        score(client, GROUP)  # requests the properties of the server
+        before = len(server.posts)
+        server.free.clear()
+        arrivals = [lambda i=i: len(server.posts) == before + i for i in (1, 2)]
+        (answer,) = run_and_advance(client.score([OTHER]), WAIT_SECONDS, *arrivals)
+        server.free.set()
         assert f"{server.url} gave no answer" in str(answer)
         assert "(tried 2 times)" in str(answer)
 
@@ -556,7 +562,7 @@ def test_the_number_of_simultaneous_requests_is_limited(kind):
 
 def test_a_cancelled_call_leaves_no_tasks(pair):
     server, policy = pair
-    server.delay = 0.3
+    server.free.clear()
 
     async def cancelled():
         with pytest.raises((asyncio.TimeoutError, TimeoutError)):
@@ -564,6 +570,7 @@ def test_a_cancelled_call_leaves_no_tasks(pair):
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(cancelled())
+    server.free.set()
     assert all(endpoint.load == 0 for endpoint in policy._servers.endpoints)
 
 

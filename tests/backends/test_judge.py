@@ -18,6 +18,8 @@ from email.utils import formatdate
 
 import pytest
 from judge_server import JudgeServer, Reply
+from processes import WAIT_SECONDS
+from virtual_time import run_and_advance
 
 from rag_rewards.backends import verdict_cache
 from rag_rewards.backends.circuit_breaker import BackendUnavailable, unavailable_cause
@@ -238,21 +240,26 @@ def test_a_quoted_response_does_not_change_the_verdict(response):
         Reply(raw=b"{}", headers={"content-type": "application/json; charset=rot13"}),
         Reply(status=500, raw=DEEP.raw),
         Reply(raw=b"not gzip", headers={"content-encoding": "gzip"}),
-        Reply(raw=b"cut", headers={"content-length": "1000"}),
+        Reply(raw=b"cut", headers={"content-length": "1000"}, closes=True),
     ],
 )
 def test_a_temporary_fault_is_retried(fault):
     with JudgeServer(first_then(fault)) as server:
-        judge = judge_at(server, timeout=0.5 if fault.raw == b"cut" else 60)
+        judge = judge_at(server, timeout=WAIT_SECONDS)
         assert run(judge, [make_question(1), make_question(2)]) == [1, 1]
     assert len(server.requests) == 4
     assert judge.usage.requests == 4
     assert judge.usage.failures == 0
 
 
-def test_a_missing_response_is_retried():
-    with JudgeServer(first_then(Reply(hang=True))) as server:
-        assert run(judge_at(server, timeout=0.5), make_questions(5)) == [1] * 5
+@pytest.mark.parametrize(
+    "missing", [Reply(hang=True), Reply(raw=b"cut", headers={"content-length": "1000"})]
+)
+def test_a_missing_response_is_retried(missing):
+    with JudgeServer(first_then(missing)) as server:
+        call = judge_at(server, timeout=WAIT_SECONDS).judge(make_questions(5))
+        answers = run_and_advance(call, WAIT_SECONDS, lambda: len(server.requests) == 5)
+        assert answers == [1] * 5
     assert len(server.requests) == 10
 
 
@@ -463,9 +470,11 @@ def test_the_deadline_ends_the_call():
         return Reply(YES) if answer_of(request) < 3 else Reply(hang=True)
 
     with JudgeServer(behave) as server:
-        answers = run(judge_at(server, deadline=1, concurrency=4), make_questions(20))
+        call = judge_at(server, deadline=1000, concurrency=4).judge(make_questions(20))
+        # Seven requests: those of three answers, and one for each task.
+        answers = run_and_advance(call, 1000, lambda: len(server.requests) == 7)
     assert answers[:3] == [1, 1, 1]
-    assert all("no verdict within the deadline of 1 s" in str(a) for a in answers[3:])
+    assert all("no verdict within the deadline of 1000 s" in str(a) for a in answers[3:])
 
 
 def test_a_cancelled_call_leaves_no_tasks_or_connections():
@@ -539,7 +548,8 @@ def test_simultaneous_calls_share_the_limit_of_requests():
     async def samples(judge):
         return await asyncio.gather(*(judge.judge([question]) for question in make_questions(40)))
 
-    with JudgeServer(lambda _: Reply(YES, delay=0.02)) as server:
+    reply = Reply(YES, delay=0.02, condition=lambda: server.most_at_once >= 5)
+    with JudgeServer(lambda _: reply) as server:
         answers = asyncio.run(samples(judge_at(server, concurrency=5)))
         gc.collect()
     assert answers == [[1]] * 40
@@ -697,15 +707,16 @@ def test_a_damaged_cache_loses_no_verdict_and_is_logged_once(tmp_path, caplog):
 
 
 def test_a_locked_cache_loses_no_verdict(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(verdict_cache, "_BUSY_S", 0.3)
+    monkeypatch.setattr(verdict_cache, "_BUSY_S", 1.0)
     path = tmp_path / "verdicts.sqlite"
     with JudgeServer() as server:
-        judge = judge_at(server, cache=path, deadline=5)
+        judge = judge_at(server, cache=path)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             start = time.monotonic()
             assert run(judge, make_questions(30)) == [1] * 30
-            assert time.monotonic() - start < 5  # one wait for all writes, not one for each
+            # One wait for all reads and one for all writes, not one for each.
+            assert time.monotonic() - start < 30
     assert "30 could not be written, 0 were damaged (database is locked)" in caplog.text
 
 
@@ -714,7 +725,9 @@ def test_verdicts_before_the_deadline_are_cached(tmp_path):
         return Reply(YES) if answer_of(request) < 3 else Reply(hang=True)
 
     with JudgeServer(behave) as server:
-        run(judge_at(server, deadline=1, cache=tmp_path / "v.sqlite"), make_questions(6))
+        judge = judge_at(server, deadline=1000, cache=tmp_path / "v.sqlite")
+        call = judge.judge(make_questions(6))
+        run_and_advance(call, 1000, lambda: judge.usage.verdicts == 3)
         judge = judge_at(server, deadline=0.1, cache=tmp_path / "v.sqlite")
         run(judge, make_questions(6))
     assert judge.usage.cache_hits == 3

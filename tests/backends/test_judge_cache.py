@@ -6,7 +6,6 @@ import asyncio
 import os
 import pickle
 import random
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from contextlib import closing, contextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import end, finish
 
 from rag_rewards.backends import verdict_cache as cache_module
 from rag_rewards.backends.verdict_cache import (
@@ -225,24 +225,27 @@ def locked(path, how):
 
 @pytest.mark.parametrize(("how", "readable"), [("writers", 2), ("everything", 0)])
 def test_a_locked_file_does_not_stop_the_event_loop(path, how, readable, monkeypatch):
-    monkeypatch.setattr(cache_module, "_BUSY_S", 0.3)
+    monkeypatch.setattr(cache_module, "_BUSY_S", 1.0)
+    turns = 0
     with VerdictCache(path).open() as store:
         store.put({key(1): Entry(1), key(2): Entry(0)})
 
     async def work(store):
         for i in range(10, 60):
             store.put(key(i), Entry(1))
+        nonlocal turns
         reading = asyncio.ensure_future(store.get([key(1), key(2)]))
-        for _ in range(3):
-            await asyncio.sleep(0.01)
-            assert not reading.done()  # the loop turns while the thread waits for the lock
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
         return await reading
 
     with locked(path, how):
         start = time.monotonic()
         cache = VerdictCache(path)  # a lock is no reason to refuse the file
         entries, faults = in_background(cache, work)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 25  # a second for each wait; not one for each entry
+    assert turns > 10  # the loop turns while the thread waits for the lock
     assert len(entries) == readable
     assert (faults.unread, faults.unwritten) == (2 - readable, 50)
     assert "locked" in faults.reason
@@ -280,10 +283,10 @@ def test_max_entries_is_positive(path):
 
 def test_a_killed_process_leaves_its_entries(path):
     process = writer(path, "a", 1_000_000)
-    written = [int(process.stdout.readline()) for _ in range(300)][-1]
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    try:
+        written = [int(process.stdout.readline()) for _ in range(300)][-1]
+    finally:
+        end(process)
     with VerdictCache(path).open() as store:
         found = read(store, (cache_key(writer="a", i=i) for i in range(written + 1)))
         assert len(found) == written + 1
@@ -298,8 +301,8 @@ def test_processes_share_a_file(path):
     names = "abc"
     processes = [writer(path, name, 300) for name in names]
     for process in processes:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
+        finish(process)
+    assert [process.returncode for process in processes] == [0] * len(processes)
     with VerdictCache(path).open() as store:
         for name in names:
             assert len(read(store, (cache_key(writer=name, i=i) for i in range(300)))) == 300

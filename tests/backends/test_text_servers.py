@@ -7,6 +7,7 @@ import math
 
 import pytest
 from engine_servers import Fault, Refusal
+from processes import WAIT_SECONDS
 from text_server_doubles import TeiDouble, VllmTextDouble
 from tiny_text_models import PAIRS, TEXTS, save_classifier, save_encoder, text
 
@@ -18,7 +19,7 @@ from rag_rewards.backends.text_servers import EntailmentServer, SimilarityServer
 from rag_rewards.evidence.protocols import ContradictionModel, SimilarityModel
 from rag_rewards.model_options import ModelOptions
 
-FAST = Limits(timeout=20, backoff=0.01, retries=3, concurrency=4, batch=16)
+FAST = Limits(timeout=WAIT_SECONDS, backoff=0.01, retries=3, concurrency=4, batch=16)
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +309,8 @@ class TestFaults:
         pairs = [(f"the cat {i}", "a dog") for i in range(12)]
         with TeiDouble(deberta) as server:
             server.delay = 0.02
+            server.free.clear()
+            server.released_at = 2
             limits = Limits(batch=1, concurrency=3)
             entail(EntailmentServer(server.url, limits=limits), pairs)
             assert 1 < server.most_at_once <= 3

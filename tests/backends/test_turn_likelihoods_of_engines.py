@@ -10,6 +10,7 @@ import pytest
 import turn_rollouts
 from engine_servers import SglangDouble, VllmDouble
 from ngram import VOCABULARY, scored
+from processes import WAIT_SECONDS
 from test_vllm_engine import LLM, SamplingParams, Words
 
 from rag_rewards import recipe
@@ -20,7 +21,7 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 
-QUICK = Limits(backoff=0.01, retries=4, timeout=5.0)
+QUICK = Limits(backoff=0.01, retries=4, timeout=WAIT_SECONDS)
 
 
 class Tokenizer(Words):

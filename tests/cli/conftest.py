@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from command_line import COMMAND, ROOT, Cli, Result, stdin_of
+from processes import WAIT_SECONDS
 
 from rag_rewards.cli.entry import main
 
@@ -47,7 +48,7 @@ def shell() -> Cli:
             [*COMMAND, *map(str, arguments)],
             input=stdin,
             env=environment,
-            timeout=60,
+            timeout=WAIT_SECONDS,
             check=False,
             **{"capture_output": True, "cwd": ROOT} | options,
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from processes import finish
 
 from rag_rewards.metrics.agreement import Agreement
 from rag_rewards.text.lenient import lenient_match
@@ -658,7 +659,7 @@ def test_an_interrupted_run_writes_no_file(tmp_path):
     process.stdin.write(b'{"score": 1, "human": 1}\n' * 100_000)  # more than a pipe can hold
     process.stdin.flush()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = finish(process)
     assert process.returncode == 2
     assert b"interrupted" in err
     assert b"Traceback" not in err

@@ -11,6 +11,7 @@ import time
 from itertools import pairwise
 
 import pytest
+from processes import finish
 
 import rag_rewards.io.compression as compression
 
@@ -75,12 +76,11 @@ def test_first_bytes_that_arrive_one_by_one(write, arena, suffix):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    with process:
-        for byte in data[:6]:
-            process.stdin.write(bytes([byte]))
-            process.stdin.flush()
-            time.sleep(0.01)
-        out, _ = process.communicate(data[6:], timeout=60)
+    for byte in data[:6]:
+        process.stdin.write(bytes([byte]))
+        process.stdin.flush()
+        time.sleep(0.01)
+    out, _ = finish(process, data[6:])
     assert json.loads(out)["reward"] == 13.0
     assert process.returncode == 0
 

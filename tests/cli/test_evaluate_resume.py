@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import finish
 
 from rag_rewards.io.output import open_locked
 
@@ -48,7 +48,7 @@ class Killing:
         if self.remaining is not None:
             self.remaining -= 1
             if self.remaining <= 0:
-                os.kill(self.process.pid, signal.SIGKILL)
+                self.process.kill()
         return Reply("yes" if "city 1" in request.material else "no", status=self.status)
 
 
@@ -61,7 +61,7 @@ def run(judge, server, source, out, *options, kill_at=None, stdin=None):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    printed, messages = judge.process.communicate(stdin, timeout=60)
+    printed, messages = finish(judge.process, stdin)
     judge.remaining = None
     return judge.process.returncode, printed, messages.decode()
 

@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from processes import WAIT_SECONDS
 
 
 def ids(path):
@@ -227,7 +228,7 @@ def test_closed_standard_streams(write, arena, tmp_path, closed, arguments, code
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m rag_rewards {words} {closed}"],
         capture_output=True,
-        timeout=60,
+        timeout=WAIT_SECONDS,
         check=False,
     )
     assert done.returncode == code

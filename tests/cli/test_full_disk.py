@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import WAIT_SECONDS
 
 from rag_rewards.shards import run as shard_run
 
@@ -146,7 +147,7 @@ def test_a_closed_pipe(rows, command):
         [sys.executable, "-m", "rag_rewards", *words],
         stdout=write,
         stderr=subprocess.PIPE,
-        timeout=60,
+        timeout=WAIT_SECONDS,
         check=False,
     )
     os.close(write)

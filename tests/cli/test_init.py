@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from processes import WAIT_SECONDS
 
 import rag_rewards as rr
 from rag_rewards.own_recipe import custom
@@ -66,7 +67,7 @@ def test_every_recipe_for_every_trainer(
     for path in folder.rglob("*.py"):
         compile(path.read_text("utf-8"), path.name, "exec")
     for path in folder.glob("*.sh"):
-        subprocess.run(["bash", "-n", path], check=True, timeout=30)  # it parses
+        subprocess.run(["bash", "-n", path], check=True, timeout=WAIT_SECONDS)  # it parses
 
 
 @pytest.mark.parametrize("trainer", sorted(NO_POLICY))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 RAY = ("verl", "openrlhf")
@@ -60,7 +61,7 @@ def run_node(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd="/",
         env=environment,
-        timeout=120,
+        timeout=WAIT_SECONDS,
         check=False,
     )
 
@@ -69,7 +70,7 @@ def run_node(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_scripts_parse_and_use_all_nodes(cli: Any, place: Path, trainer: str) -> None:
     folder = init(cli, trainer)
     for path in folder.glob("*.sh"):
-        subprocess.run(["bash", "-n", path], check=True, timeout=30)
+        subprocess.run(["bash", "-n", path], check=True, timeout=WAIT_SECONDS)
     text = "\n".join(path.read_text("utf-8") for path in folder.iterdir() if path.is_file())
     for setting in {
         "verl": ("trainer.nnodes=2", "trainer.n_gpus_per_node=8", "reward.num_workers=16"),

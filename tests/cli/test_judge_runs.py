@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import random
 import resource
-import signal
 import sqlite3
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -20,6 +17,7 @@ from typing import Any
 
 import pytest
 from command_line import COMMAND, ROOT
+from processes import end, finish, wait_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
@@ -57,9 +55,9 @@ def start(
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, **options)
 
 
-def finish(process: subprocess.Popen[bytes]) -> str:
+def complete(process: subprocess.Popen[bytes]) -> str:
     """Wait for a run that scores all rows, and return its messages."""
-    messages = process.communicate(timeout=60)[1].decode()
+    messages = finish(process)[1].decode()
     assert process.returncode == 0, messages
     return messages
 
@@ -71,6 +69,13 @@ def stored(cache: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM verdicts").fetchone()[0])
 
 
+def has_stored(cache: Path, count: int) -> bool:
+    """Return whether a cache, which a run may just be creating, contains this many verdicts."""
+    with contextlib.suppress(sqlite3.Error):
+        return cache.exists() and stored(cache) == count
+    return False
+
+
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the output of a run that nothing interrupts."""
@@ -78,7 +83,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     source = folder / "in.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows()))
     with JudgeServer(verdict_of) as server:
-        finish(start(source, folder / "whole.jsonl", server.url, folder / "whole.db"))
+        complete(start(source, folder / "whole.jsonl", server.url, folder / "whole.db"))
         assert len(server.requests) == ROWS
     return (folder / "whole.jsonl").read_bytes()
 
@@ -89,7 +94,8 @@ def test_a_killed_run_continues_with_the_verdicts_that_were_paid(
 ) -> None:
     """The server answers a random number of requests, and the others never.
 
-    The run is killed when the answers are in the cache. The next run sends only the other requests.
+    The run is killed when the answers are in the cache. The next run sends only the other requests,
+    to a server of its own: the first one can receive requests of the killed run at any time.
     """
     answered = random.Random(len(more)).randrange(1, ROWS - 1)
     source, out, cache = write(rows()), tmp_path / "out.jsonl", tmp_path / "verdicts.db"
@@ -99,13 +105,13 @@ def test_a_killed_run_continues_with_the_verdicts_that_were_paid(
 
     with JudgeServer(behave) as server:
         process = start(source, out, server.url, cache, *more)
-        wait_for(lambda: cache.exists() and stored(cache) == answered)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        sent = len(server.requests)
-        server.behaviour = verdict_of
-        finish(start(source, out, server.url, cache, *more))
-        assert len(server.requests) == sent + ROWS - answered
+        try:
+            wait_for(lambda: has_stored(cache, answered))
+        finally:
+            end(process)
+    with JudgeServer(verdict_of) as server:
+        complete(start(source, out, server.url, cache, *more))
+        assert len(server.requests) == ROWS - answered
     assert out.read_bytes() == unbroken
     assert stored(cache) == ROWS
 
@@ -119,13 +125,13 @@ def test_a_run_that_is_killed_at_any_time_loses_only_answers_in_flight(
 
     def behave(request: Request) -> Reply:
         if request.number == kill_at:
-            os.kill(running[0].pid, signal.SIGKILL)
+            running[0].kill()
         return verdict_of(request)
 
     with JudgeServer(behave) as server:
         running.append(start(source, out, server.url, cache))
-        running[0].communicate()
-        finish(start(source, out, server.url, cache))
+        finish(running[0])
+        complete(start(source, out, server.url, cache))
         counts = Counter(request.raw for request in server.requests)
     assert out.read_bytes() == unbroken
     assert len(counts) == ROWS
@@ -138,11 +144,11 @@ def test_two_runs_share_one_cache(tmp_path: Path, write: Write, unbroken: bytes)
     with JudgeServer(verdict_of) as server:
         processes = [start(source, out, server.url, cache) for out in outs]
         for process in processes:
-            finish(process)
+            complete(process)
         counts = Counter(request.raw for request in server.requests)
         assert len(counts) == ROWS
         assert max(counts.values()) <= 2
-        finish(start(source, tmp_path / "three.jsonl", server.url, cache))
+        complete(start(source, tmp_path / "three.jsonl", server.url, cache))
         assert len(server.requests) == counts.total()
     for out in [*outs, tmp_path / "three.jsonl"]:
         assert out.read_bytes() == unbroken
@@ -160,24 +166,11 @@ def test_a_cache_on_a_full_disk_loses_no_verdict(
     source, out, cache = write(rows()), tmp_path / "out.jsonl", tmp_path / "verdicts.db"
     with JudgeServer(verdict_of) as server:
         process = start(source, out, server.url, cache, preexec_fn=limit_file_size)
-        messages = finish(process)
+        messages = complete(process)
         assert "could not be written" in messages
         assert out.read_bytes() == unbroken
         kept = stored(cache)
         assert kept < ROWS
-        finish(start(source, tmp_path / "again.jsonl", server.url, cache))
+        complete(start(source, tmp_path / "again.jsonl", server.url, cache))
         assert len(server.requests) == ROWS + ROWS - kept
     assert (tmp_path / "again.jsonl").read_bytes() == unbroken
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition is true."""
-    end = time.monotonic() + 60
-    while True:
-        try:
-            if condition():
-                return
-        except sqlite3.Error:  # the run creates the file
-            pass
-        assert time.monotonic() < end
-        threading.Event().wait(0.02)

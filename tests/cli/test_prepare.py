@@ -7,6 +7,7 @@ import json
 
 import pytest
 import yaml
+from processes import WAIT_SECONDS
 
 from rag_rewards import __version__
 from rag_rewards.preparation.options import PrepareOptions, presets
@@ -535,7 +536,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=WAIT_SECONDS,
         )
         peaks.append(int(done.stdout))
     assert source.stat().st_size > 20e6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ import time
 
 import pytest
 from command_line import COMMAND, ROOT
+from processes import WAIT_SECONDS, end, wait_for
 
 from rag_rewards.io.worker_process import WorkerEndedError, WorkerProcess
 
@@ -31,20 +31,7 @@ def start():
 
     yield run
     for process in running:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
-
-
-def until(condition, seconds=20):
-    end = time.monotonic() + seconds
-    while not (data := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-    return data
+        end(process)
 
 
 def children(pid):
@@ -64,7 +51,7 @@ def half_way(process, lines, partial, rows=1):
     """Write lines and leave standard input open, so that the run does not end."""
     process.stdin.write(lines)
     process.stdin.flush()
-    until(lambda: partial.exists() and partial.stat().st_size > rows)
+    wait_for(lambda: partial.exists() and partial.stat().st_size > rows)
 
 
 def many(row, n=9000):
@@ -77,7 +64,7 @@ def test_a_reader_that_closes_the_pipe(start, write, arena, options):
     process = start("score", source, "-r", "arena", *options, stdout=subprocess.PIPE)
     assert json.loads(process.stdout.readline())["id"] == "0"
     process.stdout.close()
-    assert process.wait(20) == 2
+    assert process.wait(WAIT_SECONDS) == 2
     assert process.stderr.read() == b""
 
 
@@ -89,7 +76,7 @@ def test_a_reader_that_has_closed_the_pipe_before(start, arena, command):
     os.close(write_end)
     process.stdin.write(many(arena, 10))
     process.stdin.close()
-    assert process.wait(20) == 2
+    assert process.wait(WAIT_SECONDS) == 2
     assert b"Traceback" not in process.stderr.read()
 
 
@@ -102,7 +89,7 @@ def test_ctrl_c_and_sigterm(start, arena, tmp_path, options, number):
     half_way(process, many(arena), partial)
     workers = children(process.pid)
     process.send_signal(number)
-    assert process.wait(20) == 2
+    assert process.wait(WAIT_SECONDS) == 2
     message = process.stderr.read().decode()
     assert "interrupted; rows scored so far are in the .partial file" in message
     assert "Traceback" not in message
@@ -110,7 +97,7 @@ def test_ctrl_c_and_sigterm(start, arena, tmp_path, options, number):
     rows = [json.loads(line)["id"] for line in partial.read_text().splitlines()]
     assert rows == [str(i) for i in range(len(rows))]
     assert len(rows) >= 512
-    until(lambda: not any(map(alive, workers)))
+    wait_for(lambda: not any(map(alive, workers)))
     assert len(workers) == (2 if "--workers" in options else 0)
 
 
@@ -121,10 +108,10 @@ def test_ctrl_c_and_sigterm_while_sorting_preserve_scored_rows(start, likely, tm
     source.write_bytes(many(lambda id: likely(id=id, group=f"g{int(id) // 4}"), 60_000))
     process = start("score", source, "-r", "ctrl-rag", "--sort", "-o", out)
     partial = tmp_path / "out.jsonl.partial"
-    until(partial.exists)
+    wait_for(partial.exists)
     time.sleep(0.6)
     process.send_signal(number)
-    code = process.wait(30)
+    code = process.wait(WAIT_SECONDS)
     assert b"Traceback" not in process.stderr.read()
     if code == 0:
         pytest.skip("this machine was done before it was interrupted")
@@ -142,8 +129,8 @@ def test_kill(start, arena, tmp_path, options):
     half_way(process, many(arena), partial)
     workers = children(process.pid)
     process.kill()
-    assert process.wait(20) == -signal.SIGKILL
-    until(lambda: not any(map(alive, workers)))
+    assert process.wait(WAIT_SECONDS) == -signal.SIGKILL
+    wait_for(lambda: not any(map(alive, workers)))
     assert not out.exists()
     lines = partial.read_bytes().split(b"\n")[:-1]
     assert [json.loads(line)["id"] for line in lines] == [str(i) for i in range(len(lines))]
@@ -162,7 +149,7 @@ def test_a_second_run_is_refused_until_the_first_is_killed(
     assert f"another run is writing {partial}" in result.err
     assert not out.exists()
     first.kill()
-    assert first.wait(20) == -signal.SIGKILL
+    assert first.wait(WAIT_SECONDS) == -signal.SIGKILL
     cli("score", source, "-r", "arena", "-o", out, code=0)
     assert json.loads(out.read_text())["id"] == "second"
     assert not partial.exists()
@@ -176,7 +163,7 @@ def test_a_killed_worker_is_replaced(start, arena, tmp_path):
         os.kill(worker, signal.SIGKILL)
     process.stdin.write(many(arena))
     process.stdin.close()
-    assert process.wait(60) == 0, process.stderr.read()
+    assert process.wait(WAIT_SECONDS) == 0, process.stderr.read()
     assert out.read_bytes().count(b"\n") == 2 * many(arena).count(b"\n")
 
 
@@ -224,7 +211,7 @@ def test_modules_in_the_current_folder_are_not_imported(start, write, arena, tmp
         [sys.executable, script, "score", source, "-r", "arena", "--workers", "2"],
         cwd=tmp_path,
         capture_output=True,
-        timeout=60,
+        timeout=WAIT_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -272,7 +259,7 @@ def test_progress_on_a_terminal(start, write, arena, tmp_path, options, drawn):
             break
         message += block
     os.close(ours)
-    assert process.wait(20) == 0
+    assert process.wait(WAIT_SECONDS) == 0
     assert (b"rows \xc2\xb7" in message) == drawn
     assert b"3,000 scored, 0 in error" in message
 

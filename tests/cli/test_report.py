@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import WAIT_SECONDS
 
 
 def test_rows_are_scored_with_a_recipe(cli, write, arena, tmp_path):
@@ -54,7 +55,7 @@ def test_rewards_without_spread_have_a_note(cli, write, arena, tmp_path, count):
 def test_the_page_can_be_written_to_standard_output(write, arena):
     rows = write([arena()])
     command = [sys.executable, "-m", "rag_rewards", "report", str(rows), "-r", "arena", "-o", "-"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=True)
     assert done.stdout.startswith(b"<!doctype html>")
 
 

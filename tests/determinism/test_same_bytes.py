@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import WAIT_SECONDS
 from results import ROOT, write_results
 
 from rag_rewards import RECIPES
@@ -51,7 +52,9 @@ def test_hash_seeds_locales_and_time_zones(
     folder.mkdir()
     environment = os.environ | {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"} | changes
     command = [sys.executable, str(ROOT / "tests" / "determinism" / "results.py"), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, check=False, timeout=WAIT_SECONDS
+    )
     assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
     assert contents(folder) == expected
 

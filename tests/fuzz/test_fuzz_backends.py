@@ -30,7 +30,7 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
 )
 
-ONCE = Limits(retries=0, backoff=0.001, timeout=5.0)
+ONCE = Limits(retries=0, backoff=0.001, timeout=60.0)
 URL = "http://server"
 PAIRS = [("Paris is in France.", "Paris is French."), ("Rome", "It is Rome."), ("", "a")]
 

@@ -8,19 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from object_store import Bucket, object_store
+from processes import end, finish, wait_for
 from ray_nodes import RayNodes, ray_nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINT = ROOT / "rag_rewards" / "tiny_world" / "checkpoint"
-WAIT_SECONDS = 300
-"""Limit for the end of a run, far above its duration on a machine that other processes use."""
 SLOW_REWARD = """
 import time
 from pathlib import Path
@@ -61,16 +59,14 @@ class Run:
         )
 
     def end(self, code: int | None = 0) -> str:
-        _, errors = self.process.communicate(timeout=WAIT_SECONDS)
+        _, errors = finish(self.process)
         assert "Traceback" not in errors
         assert code is None or self.process.returncode == code, errors
         return errors
 
     def stop(self) -> None:
         """Kill the process, if it has not ended, and close its pipe."""
-        self.process.kill()
-        if self.process.stderr is not None and not self.process.stderr.closed:
-            self.process.communicate()
+        end(self.process)
 
 
 def on_ray(nodes: RayNodes, workers: int = 2) -> list[object]:
@@ -98,14 +94,13 @@ def rows(count: int, *, group: int = 4, invalid: int | None = None) -> bytes:
 def wait_for_parts(output: Path, count: int) -> None:
     """Wait until workers have completed parts of an output, also those that it already contains."""
     folder = output.with_name(f"{output.name}.run")
-    end = time.monotonic() + WAIT_SECONDS
-    while True:
+
+    def is_complete() -> bool:
         journal = folder / "parts.jsonl"
         recorded = journal.read_bytes().count(b"\n") if journal.exists() else 0
-        if recorded + len(list(folder.glob("parts-*/*.json"))) >= count:
-            return
-        assert time.monotonic() < end
-        time.sleep(0.02)
+        return recorded + len(list(folder.glob("parts-*/*.json"))) >= count
+
+    wait_for(is_complete)
 
 
 def equal_files(folder: Path, one: str, other: str) -> None:

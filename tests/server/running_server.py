@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import httpx
+from processes import WAIT_SECONDS, finish, free_port
 
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec, load_recipe
@@ -70,18 +69,24 @@ class Running:
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
 
-    def wait(self, status: int = 200, seconds: float = 180.0) -> dict[str, Any]:
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=WAIT_SECONDS, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.post(f"{self.url}{path}", timeout=WAIT_SECONDS, **options)
+
+    def wait(self, status: int = 200) -> dict[str, Any]:
         """Wait until /health returns this status."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        limit = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < limit:
             with contextlib.suppress(httpx.TransportError):
-                answer = httpx.get(f"{self.url}/health", timeout=5)
+                answer = self.get("/health")
                 if answer.status_code == status:
                     return answer.json()  # type: ignore[no-any-return]
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended: {self.process.stderr.read()}")  # type: ignore[union-attr]
             time.sleep(0.05)
-        raise AssertionError(f"no {status} within {seconds} seconds")
+        raise AssertionError(f"no {status} within {WAIT_SECONDS} seconds")
 
     def wait_for_line(self, text: str) -> None:
         """Wait until the server writes a line that contains a text to standard error."""
@@ -93,22 +98,23 @@ class Running:
 
     def wait_until_closed(self) -> None:
         """Wait until the server accepts no connections."""
-        with contextlib.suppress(httpx.TransportError):
-            while True:
-                httpx.get(f"{self.url}/health", timeout=5)
+        limit = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < limit:
+            try:
+                self.get("/health")
+            except httpx.ConnectError:
+                return
+            except httpx.TransportError:  # the server closed a connection that it had accepted
+                continue
+        raise AssertionError(f"not closed within {WAIT_SECONDS} seconds")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Stop the server; return its exit code and its standard error."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=180)
+        return self.wait_for_end()
+
+    def wait_for_end(self) -> tuple[int, str]:
+        """Wait until the server ends by itself; return its exit code and its standard error."""
+        _, log = finish(self.process)
         return self.process.returncode, self.log + log
-
-
-def free_port() -> int:
-    """Return a free port that the system does not assign to clients."""
-    ports = range(15_000, 32_000)  # below the ports of clients
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port := random.SystemRandom().choice(ports)))
-            return port

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 from running_server import connect
-from virtual_time import run_in_virtual_time
+from virtual_time import run_and_advance, run_in_virtual_time
 
 from rag_rewards import decode_row
 from rag_rewards.errors import BackendError
@@ -25,6 +26,8 @@ from rag_rewards.testing import TableJudge
 from rag_rewards.text.boxed import last_box
 
 PLAN = RecipeSpec(recipe="truthrl")
+DEADLINE = 1000.0
+"""A deadline in seconds that is over only when a test sets the clock forward."""
 
 
 class SlowJudge:
@@ -309,10 +312,10 @@ def test_requests_above_the_queue_limit_are_refused() -> None:
 def test_large_requests_have_a_limit_also_after_their_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    can_end, running = threading.Event(), []
+    can_end, running, requests = threading.Event(), [], []
 
     async def test() -> None:
-        async with connect(PLAN, max_pending=1_000_000, deadline=2.0) as (client, server):
+        async with connect(PLAN, max_pending=1_000_000, deadline=DEADLINE) as (client, server):
             assert server.ready is not None
             assert server.ready.recipe is not None
             recipe = server.ready.recipe
@@ -320,12 +323,15 @@ def test_large_requests_have_a_limit_also_after_their_deadline(
 
             def wait_and_score(*arguments: Any) -> Any:
                 running.append(threading.current_thread())
-                assert can_end.wait(60)
+                assert can_end.wait(WAIT_SECONDS)
                 return score_each(*arguments)
 
             monkeypatch.setattr(recipe.scorer, "score_each", wait_and_score)
             body = {"rollouts": [row(0) | {"context": "x" * 100_000}]}
-            answers = await asyncio.gather(*[client.post("/score", json=body) for _ in range(20)])
+            requests.extend(
+                asyncio.ensure_future(client.post("/score", json=body)) for _ in range(20)
+            )
+            answers = await asyncio.gather(*requests)
             statuses = Counter(answer.status_code for answer in answers)
             # Of the ten requests up to the limit, those without a thread end at the deadline.
             assert statuses == {504: 10, 503: 10}
@@ -337,7 +343,11 @@ def test_large_requests_have_a_limit_also_after_their_deadline(
             assert len(running) == THREADS
             assert (await client.post("/score", json=body)).status_code == 200
 
-    asyncio.run(test())
+    def is_full() -> bool:
+        """Return whether threads score and all requests above the limit were refused."""
+        return len(running) == THREADS and sum(request.done() for request in requests) == 10
+
+    run_and_advance(test(), DEADLINE, is_full)
 
 
 def test_the_deadline_of_a_large_request_stops_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,26 +356,27 @@ def test_the_deadline_of_a_large_request_stops_its_thread(monkeypatch: pytest.Mo
     can_end = threading.Event()
 
     async def test() -> None:
-        async with connect(PLAN, deadline=0.5) as (client, server):
+        async with connect(PLAN, deadline=DEADLINE) as (client, server):
             assert server.ready is not None
             assert server.ready.recipe is not None
             recipe = server.ready.recipe
 
             def wait(*_: Any) -> Any:
                 scored.append(1)
-                assert can_end.wait(60)
+                assert can_end.wait(WAIT_SECONDS)
                 return [BackendError("late")]
 
             monkeypatch.setattr(recipe.scorer, "score_each", wait)
             rows = [row(i) | {"context": "x" * 100_000} for i in range(4)]
+            others = asyncio.all_tasks()
             assert (await client.post("/score", json={"rollouts": rows})).status_code == 504
-            await asyncio.sleep(0.1)  # until the task of the request is cancelled
+            await asyncio.gather(*asyncio.all_tasks() - others, return_exceptions=True)
             can_end.set()
             while recipe.batcher.pending_bytes:
                 await asyncio.sleep(0.01)
             assert len(scored) == 1
 
-    asyncio.run(test())
+    run_and_advance(test(), DEADLINE, lambda: bool(scored))
 
 
 def test_large_requests_have_the_scores_of_small_ones() -> None:
@@ -417,9 +428,12 @@ def test_a_row_above_the_limit_is_refused(
 def test_bodies_that_are_received_have_a_common_limit() -> None:
     """A body of less than 64 kB is accepted also while large ones use the limit."""
 
+    received = asyncio.Event()
+
     async def large(parts: int, wait: asyncio.Event) -> Any:
         for _ in range(parts):
             yield b" " * 100_000
+        received.set()
         await wait.wait()
         yield b"{}"
 
@@ -427,7 +441,7 @@ def test_bodies_that_are_received_have_a_common_limit() -> None:
         async with connect(PLAN, max_pending=1_000_000) as (client, _):
             wait = asyncio.Event()
             first = asyncio.ensure_future(client.post("/score", content=large(8, wait)))
-            await asyncio.sleep(0.05)
+            await received.wait()
             second = await client.post("/score", content=large(3, wait))
             small = await client.post("/score", json={"rollouts": []})
             wait.set()

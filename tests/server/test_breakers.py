@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from processes import WAIT_SECONDS
 from running_server import connect
 
+from rag_rewards.backends import circuit_breaker
 from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.backends.text_servers import EntailmentServer
@@ -23,6 +25,25 @@ from judge_server import JudgeServer, Reply, Request
 
 PLAN = RecipeSpec(recipe="truthrl")
 OPTIONS = {"breaker_failures": 2, "breaker_seconds": 0.2}
+TICK = 0.05
+"""Seconds between the requests of a test."""
+
+
+class Clock:
+    """The clock of the breakers. Only the test advances it, whatever the speed of the machine."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(circuit_breaker, "time", clock)
+    return clock
 
 
 def row(i: int) -> dict[str, Any]:
@@ -46,7 +67,7 @@ class Faulty:
 
 
 def judge_at(server: JudgeServer, **options: Any) -> OpenAIJudge:
-    limits = {"retries": 0, "timeout": 5.0} | options
+    limits = {"retries": 0, "timeout": WAIT_SECONDS} | options
     return OpenAIJudge("m", base_url=server.url, **limits)
 
 
@@ -54,15 +75,15 @@ async def score(client: httpx.AsyncClient, i: int) -> httpx.Response:
     return await client.post("/score", json={"rollouts": [row(i)]})
 
 
-async def fail_until_open(client: httpx.AsyncClient) -> httpx.Response:
+async def fail_until_open(client: httpx.AsyncClient, clock: Clock) -> httpx.Response:
     """Send requests until one is refused, and return its response."""
-    for i in range(1000):
+    for i in range(10):
         answer = await score(client, i)
         if answer.status_code == 503:
             return answer
         assert answer.json()["scores"][0]["reward"] is None
         assert answer.json()["scores"][0]["error"]["type"] == "BackendError"
-        await asyncio.sleep(0.01)
+        clock.now += TICK
     raise AssertionError("the breaker does not open")
 
 
@@ -82,7 +103,7 @@ async def metric(client: httpx.AsyncClient, name: str) -> float:
     ],
     ids=["500", "429", "garbage", "closed", "no choice"],
 )
-def test_a_judge_that_fails_is_refused_and_recovers(fault: Reply) -> None:
+def test_a_judge_that_fails_is_refused_and_recovers(fault: Reply, clock: Clock) -> None:
     behaviour = Faulty()
 
     async def test(server: JudgeServer) -> None:
@@ -90,7 +111,7 @@ def test_a_judge_that_fails_is_refused_and_recovers(fault: Reply) -> None:
             assert (await score(client, 0)).json()["scores"][0]["reward"] == 1.0
             assert (await client.get("/health")).json()["backends"] == {"judge": "closed"}
             behaviour.fault = fault
-            refusal = await fail_until_open(client)
+            refusal = await fail_until_open(client, clock)
             error = refusal.json()["error"]
             assert error["type"] == "BackendUnavailable"
             assert f"the judge at {server.url}" in error["message"]
@@ -107,7 +128,7 @@ def test_a_judge_that_fails_is_refused_and_recovers(fault: Reply) -> None:
             assert other.json()["scores"][0]["reward"] == 1.0
 
             behaviour.fault = None
-            await asyncio.sleep(OPTIONS["breaker_seconds"])
+            clock.now += OPTIONS["breaker_seconds"]
             assert (await client.get("/health")).json()["backends"] == {"judge": "half-open"}
             assert (await score(client, 2)).json()["scores"][0]["reward"] == 1.0
             assert (await client.get("/health")).status_code == 200
@@ -118,14 +139,14 @@ def test_a_judge_that_fails_is_refused_and_recovers(fault: Reply) -> None:
         asyncio.run(test(server))
 
 
-def test_a_refused_question_is_no_failure() -> None:
+def test_a_refused_question_is_no_failure(clock: Clock) -> None:
     """Status 400 shows that the judge works, and a response without a verdict as well."""
 
     async def test(server: JudgeServer) -> None:
         async with connect(PLAN, Models(judge=judge_at(server)), **OPTIONS) as (client, _):
-            for i in range(40):
+            for i in range(10):
                 assert (await score(client, i)).status_code == 200
-                await asyncio.sleep(0.01)
+                clock.now += TICK
             assert (await client.get("/health")).json()["backends"] == {"judge": "closed"}
 
     for reply in (Reply(status=400), Reply(text="I cannot tell.")):
@@ -136,7 +157,10 @@ def test_a_refused_question_is_no_failure() -> None:
 def test_requests_that_are_being_repeated_end_when_the_breaker_opens() -> None:
     async def test(server: JudgeServer) -> None:
         judge = judge_at(server, retries=1000, backoff=0.01)
-        async with connect(PLAN, Models(judge=judge), deadline=60, **OPTIONS) as (client, _):
+        async with connect(PLAN, Models(judge=judge), deadline=WAIT_SECONDS, **OPTIONS) as (
+            client,
+            _,
+        ):
             answers = await asyncio.gather(*[score(client, i) for i in range(20)])
             assert {answer.status_code for answer in answers} == {503}
 
@@ -145,7 +169,7 @@ def test_requests_that_are_being_repeated_end_when_the_breaker_opens() -> None:
 
 
 @pytest.mark.parametrize(("error_value", "status"), [(None, 503), (-1.0, 200)])
-def test_openrlhf(error_value: float | None, status: int) -> None:
+def test_openrlhf(error_value: float | None, status: int, clock: Clock) -> None:
     """A value replaces the reward only if the operator has chosen one."""
     label = json.dumps({"question": "q", "answers": "2061"})
     sample = {"query": [r"q\boxed{the sixties}"], "prompts": ["q"], "labels": [label]}
@@ -153,7 +177,7 @@ def test_openrlhf(error_value: float | None, status: int) -> None:
     async def test(server: JudgeServer) -> None:
         models, options = Models(judge=judge_at(server)), OPTIONS | {"error_value": error_value}
         async with connect(PLAN, models, **options) as (client, _):
-            await fail_until_open(client)
+            await fail_until_open(client, clock)
             answer = await client.post("/openrlhf", json=sample)
             assert answer.status_code == status
             if error_value is None:
@@ -173,32 +197,32 @@ class UnreachableServer(EntailmentServer):
     fingerprint = "nli"  # type: ignore[assignment]
 
 
-def test_pairs_that_are_sent_on() -> None:
+def test_pairs_that_are_sent_on(clock: Clock) -> None:
     """A server of texts behind this server has a breaker as well."""
 
     async def test() -> None:
         limits = Limits(retries=0, backoff=0.001)
         models = Models(entailment=UnreachableServer("http://127.0.0.1:1", limits=limits))
         async with connect(PLAN, models, **OPTIONS) as (client, _):
-            for _ in range(1000):
+            for _ in range(10):
                 answer = await client.post("/entailment", json={"pairs": [["a", "b"]]})
                 if answer.status_code == 503:
                     break
                 assert answer.status_code == 424
-                await asyncio.sleep(0.01)
+                clock.now += TICK
             assert answer.json()["error"]["type"] == "BackendUnavailable"
             assert "nli at http://127.0.0.1:1 failed" in answer.json()["error"]["message"]
 
     asyncio.run(test())
 
 
-def test_a_breaker_can_be_turned_off() -> None:
+def test_a_breaker_can_be_turned_off(clock: Clock) -> None:
     async def test(server: JudgeServer) -> None:
         options = OPTIONS | {"breaker_failures": 0}
         async with connect(PLAN, Models(judge=judge_at(server)), **options) as (client, _):
-            for i in range(50):
+            for i in range(10):
                 assert (await score(client, i)).status_code == 200
-                await asyncio.sleep(0.01)
+                clock.now += TICK
 
     with JudgeServer(lambda _: Reply(status=500)) as server:
         asyncio.run(test(server))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 from running_server import run
 from uvicorn import Config
 from uvicorn.server import ServerState
@@ -53,7 +54,7 @@ async def answer_of(reader: asyncio.StreamReader) -> bytes:
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
     with contextlib.suppress(ConnectionError):
-        await asyncio.wait_for(reader.read(), 30)
+        await asyncio.wait_for(reader.read(), WAIT_SECONDS)
     return True
 
 
@@ -65,7 +66,7 @@ def test_an_endless_head_closes_the_connection() -> None:
             with contextlib.suppress(ConnectionError):
                 while sent < 64 << 20:
                     writer.write(b"x" * 10_000)
-                    await asyncio.wait_for(writer.drain(), 30)
+                    await asyncio.wait_for(writer.drain(), WAIT_SECONDS)
                     sent += 10_000
             assert sent < 64 << 20
             assert await is_closed(reader)
@@ -114,7 +115,7 @@ def test_a_connection_without_a_complete_head_is_closed(
 def test_the_head_of_a_further_request_has_the_same_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 2.0)
 
     async def test() -> None:
         async with connected() as (reader, writer):

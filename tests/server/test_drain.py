@@ -7,11 +7,11 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+from processes import WAIT_SECONDS, wait_for
 from running_server import Running
 
 from rag_rewards.server.run import REMOTE_IN_FLIGHT
@@ -37,27 +37,32 @@ class ClosedJudge:
     def __call__(self, _: Request) -> Reply:
         # The judge server calls this in its event loop, so that all its replies wait.
         self.asked.set()
-        assert self.opened.wait(60)
+        assert self.opened.wait(WAIT_SECONDS)
         return Reply()
 
 
 def wait_for_queue(running: Running, rollouts: int) -> None:
     """Wait until this number of rollouts is in the queue."""
-    end = time.monotonic() + 30
-    while httpx.get(f"{running.url}/status").json()["rollouts_waiting"] != rollouts:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: running.get("/status").json()["rollouts_waiting"] == rollouts)
 
 
 def test_requests_that_wait_for_a_model_are_completed(serving: Callable[..., Running]) -> None:
     behaviour = ClosedJudge()
     with JudgeServer(behaviour) as judge, concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
-        options = ("--judge", judge.url, "--judge-model", "m", "--batch-ms", "0")
+        options = (
+            "--judge",
+            judge.url,
+            "--judge-model",
+            "m",
+            "--batch-ms",
+            "0",
+            "--deadline",
+            "600",
+        )
         running = serving("-r", "truthrl", *options)
         bodies = [{"rollouts": [ROW | {"question": f"Question {i}?"}]} for i in range(REQUESTS)]
-        url = f"{running.url}/score"
-        answers = [pool.submit(httpx.post, url, json=body, timeout=60) for body in bodies]
-        assert behaviour.asked.wait(30)
+        answers = [pool.submit(running.post, "/score", json=body) for body in bodies]
+        assert behaviour.asked.wait(WAIT_SECONDS)
         wait_for_queue(running, REQUESTS - REMOTE_IN_FLIGHT)
         running.process.send_signal(signal.SIGTERM)
         running.wait_until_closed()
@@ -92,13 +97,13 @@ def test_a_request_that_never_completes_does_not_delay_the_end(
 def test_idle_connections_do_not_delay_the_end(serving: Callable[..., Running]) -> None:
     running = serving("-r", "arena", "--deadline", "600")
     with (
-        httpx.Client() as kept,
+        httpx.Client(timeout=WAIT_SECONDS) as kept,
         socket.create_connection(("127.0.0.1", running.port)),
         socket.create_connection(("127.0.0.1", running.port)) as half,
     ):
         half.sendall(b"POST /score HTTP/1.1\r\nHost: x\r\n")
         assert kept.get(f"{running.url}/health").status_code == 200
-        code, log = running.stop()  # fails after 60 seconds
+        code, log = running.stop()
     assert code in (0, -signal.SIGTERM)
     assert "Traceback" not in log
 
@@ -109,6 +114,6 @@ def test_a_server_that_loads_ends(serving: Callable[..., Running]) -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         running = serving("-r", "ctrl-rag", "--model", url, "--backend", "vllm", wait=False)
         running.wait(503)
-        code, log = running.stop()  # fails after 60 seconds
+        code, log = running.stop()
     assert code in (0, -signal.SIGTERM)
     assert "Traceback" not in log

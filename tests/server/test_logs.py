@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 from running_server import ARENA, Running, connect, run
 
@@ -126,7 +125,10 @@ def test_a_batch_has_the_ids_of_its_requests(record: Any, formatter: logging.For
 
     async def test() -> None:
         models = Models(judge=BrokenJudge())  # type: ignore[arg-type]
-        async with connect(RecipeSpec(recipe="truthrl"), models, batch_wait=0.2) as (client, _):
+        async with connect(RecipeSpec(recipe="truthrl"), models, batch_wait=60, batch_rows=2) as (
+            client,
+            _,
+        ):
             await asyncio.gather(
                 *[
                     client.post("/score", json={"rollouts": [row]}, headers={"X-Request-Id": each})
@@ -147,7 +149,7 @@ def test_a_batch_has_the_ids_of_its_requests(record: Any, formatter: logging.For
 def test_all_lines_of_a_process_are_json(serving: Callable[..., Running]) -> None:
     running = serving("-r", "arena", "--log-format", "json", "--log-requests")
     headers = {"X-Request-Id": "nine"}
-    httpx.post(f"{running.url}/score", json={"rollouts": [ARENA]}, headers=headers)
+    running.post("/score", json={"rollouts": [ARENA]}, headers=headers)
     _, log = running.stop()
     entries = [json.loads(line) for line in log.splitlines()]
     assert f"arena on {running.url}" in entries[0]["message"]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from processes import WAIT_SECONDS
 from running_server import ARENA, Running
 from trace_collector import trace_collector
 
@@ -27,8 +27,6 @@ psutil = pytest.importorskip("psutil")
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 ON_RAY = ("--engine", "ray", "--replicas", "2", "--cpus-per-worker", "0.1")
-WAIT_SECONDS = 300
-"""Limit for each step of a test, far above its duration on a machine that other processes use."""
 BODIES = [
     ("/score", b'{"rollouts": [{"response": "x"}]}'),
     ("/score", b'{"rollouts": [{"response": 1}]}'),
@@ -49,7 +47,7 @@ def on_ray(monkeypatch: pytest.MonkeyPatch, serving: Callable[..., Running]) -> 
     def start(*arguments: object) -> Running:
         running = serving(*arguments, *ON_RAY, wait=False)
         started.append(running)
-        running.wait(seconds=WAIT_SECONDS)
+        running.wait()
         running.wait_for_line(f"on {running.url} (Ray)")  # all replicas have started
         return running
 
@@ -60,7 +58,7 @@ def on_ray(monkeypatch: pytest.MonkeyPatch, serving: Callable[..., Running]) -> 
 
 def post(running: Running, path: str, body: bytes) -> tuple[int, bytes]:
     headers = {"Content-Type": "application/json", "X-Request-ID": "of-the-test"}
-    answer = httpx.post(f"{running.url}{path}", content=body, headers=headers, timeout=WAIT_SECONDS)
+    answer = running.post(path, content=body, headers=headers)
     return answer.status_code, answer.content
 
 

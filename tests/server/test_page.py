@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
+from processes import WAIT_SECONDS
 from running_server import ARENA, Running
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -40,13 +40,15 @@ class OpenPage:
 
     def wait_for_text(self, name: str, text: str) -> None:
         """Wait until an element has this text."""
-        sync_api.expect(self.page.locator(f"#{name}")).to_have_text(text, timeout=15_000)
+        sync_api.expect(self.page.locator(f"#{name}")).to_have_text(
+            text, timeout=1000 * WAIT_SECONDS
+        )
 
 
 def test_shows_recipe_health_and_means(browser: Any, serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
     rows = [ARENA, ARENA | {"supporting": [1], "response": "x"}]
-    httpx.post(f"{running.url}/score", json={"rollouts": rows})
+    running.post("/score", json={"rollouts": rows})
     view = OpenPage(browser, running.url)
     view.wait_for_text("scored", "2")
     assert view.page.inner_text("#health") == "ready"
@@ -54,7 +56,7 @@ def test_shows_recipe_health_and_means(browser: Any, serving: Callable[..., Runn
     means = view.page.inner_text("#means")
     assert "bonus" in means
     assert "6.500" in means  # the mean reward of 13 and 0
-    httpx.post(f"{running.url}/score", json={"rollouts": rows})
+    running.post("/score", json={"rollouts": rows})
     view.wait_for_text("scored", "4")
     assert view.console == []
     assert {url.removeprefix(running.url) for url in view.requests} <= {"/", "/status", "data:,"}
@@ -63,7 +65,7 @@ def test_shows_recipe_health_and_means(browser: Any, serving: Callable[..., Runn
 def test_markup_in_an_error_is_text(browser: Any, serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
     row = {"response": "x", "answers": "a", "supporting": [MARKUP], "documents": [{"text": "d"}]}
-    httpx.post(f"{running.url}/score", json={"rollouts": [row]})
+    running.post("/score", json={"rollouts": [row]})
     view = OpenPage(browser, running.url)
     view.wait_for_text("failed", "1")
     assert "onerror" in view.page.inner_text("#errors")

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from running_server import ARENA, Running, connect, run
+from virtual_time import run_in_virtual_time
 
 from rag_rewards import BackendError
 from rag_rewards.backends.endpoints import Limits
@@ -129,7 +130,7 @@ def test_requests_that_wait_form_one_batch() -> None:
         assert sum(model.sizes) == 24
         assert len(model.sizes) < 8
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_a_pair_does_not_affect_other_requests() -> None:
@@ -145,7 +146,7 @@ def test_a_pair_does_not_affect_other_requests() -> None:
         assert answers[-1].json() == {"entailment": [0.03]}
         assert max(model.sizes) > 1  # they were in one batch
 
-    run(test)
+    run_in_virtual_time(test())
 
 
 def test_a_failure_of_the_model_is_final() -> None:
@@ -199,7 +200,7 @@ def test_a_server_without_a_recipe_shares_only_these_models(
     arguments: list[str], serving: Any
 ) -> None:
     running: Running = serving(*arguments, wait=False)
-    code, log = running.process.wait(60), running.process.stderr.read()  # type: ignore[union-attr]
+    code, log = running.wait_for_end()
     assert code == 2
     assert "without a recipe, the server shares only the models --nli and --similarity" in " ".join(
         log.split()
@@ -208,7 +209,7 @@ def test_a_server_without_a_recipe_shares_only_these_models(
 
 def test_a_server_without_a_recipe_writes_no_dump(serving: Any, tmp_path: Path) -> None:
     running: Running = serving("--nli", "x", "--dump", tmp_path / "rollouts.jsonl", wait=False)
-    code, log = running.process.wait(60), running.process.stderr.read()  # type: ignore[union-attr]
+    code, log = running.wait_for_end()
     assert code == 2
     assert "--dump writes scored rollouts: set --recipe, or remove --dump" in " ".join(log.split())
     assert not (tmp_path / "rollouts.jsonl").exists()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from processes import WAIT_SECONDS
 from running_server import ARENA, Running
 
 BODY = {"rollouts": [ARENA]}
@@ -25,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 
 def test_scores_and_stops_on_sigterm(serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
-    assert httpx.post(f"{running.url}/score", json=BODY).json()["scores"][0]["reward"] == 13.0
+    assert running.post("/score", json=BODY).json()["scores"][0]["reward"] == 13.0
     code, log = running.stop()
     assert code in (0, -signal.SIGTERM)
     assert "arena on http://127.0.0.1" in log
@@ -52,7 +53,7 @@ def test_settings_come_from_the_command_line(
     serving: Callable[..., Running],
 ) -> None:
     running = serving("-r", "arena", "--set", "bonus.value=5", "--hardened")
-    answer = httpx.post(f"{running.url}/score", json=BODY).json()
+    answer = running.post("/score", json=BODY).json()
     assert answer["scores"][0]["reward"] == 8.0
     assert answer["signature"].endswith(" arena bonus.value=5 hardened")
 
@@ -61,9 +62,9 @@ def test_a_killed_server_can_be_restarted_on_its_port(serving: Callable[..., Run
     first = serving("--recipe", "arena")
     first.stop(signal.SIGKILL)
     with pytest.raises(httpx.TransportError):
-        httpx.post(f"{first.url}/score", json=BODY)
+        first.post("/score", json=BODY)
     serving("--recipe", "arena", port=first.port)
-    assert httpx.post(f"{first.url}/score", json=BODY).status_code == 200
+    assert first.post("/score", json=BODY).status_code == 200
 
 
 def test_disconnected_clients_do_not_stop_the_server(serving: Callable[..., Running]) -> None:
@@ -73,7 +74,7 @@ def test_disconnected_clients_do_not_stop_the_server(serving: Callable[..., Runn
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", running.port)) as client:
             client.sendall(half)
-    assert httpx.post(f"{running.url}/score", json=BODY).status_code == 200
+    assert running.post("/score", json=BODY).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_unusable_arguments(arguments: list[str], message: str, tmp_path: Path) 
         [sys.executable, "-m", "rag_rewards", "serve", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_SECONDS,
         check=False,
         cwd=tmp_path,
         env={k: v for k, v in os.environ.items() if k != "RAG_REWARDS_TOKEN"},
@@ -111,15 +112,14 @@ def test_another_address_with_a_token_from_a_file(
     secret = tmp_path / "token"
     secret.write_text("s3cret\n")
     running = serving("-r", "arena", "--host", "0.0.0.0", "--token-file", secret)  # noqa: S104
-    assert httpx.post(f"{running.url}/score", json=BODY).status_code == 401
-    url = f"http://any:s3cret@127.0.0.1:{running.port}/score"
-    assert httpx.post(url, json=BODY).status_code == 200
+    assert running.post("/score", json=BODY).status_code == 401
+    assert running.post("/score", json=BODY, auth=("any", "s3cret")).status_code == 200
 
 
 def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("\n")
     running = Running(["-r", "arena", "--token-file", tmp_path / "token"])
-    code, log = running.process.wait(timeout=60), running.stop()[1]
+    code, log = running.wait_for_end()
     assert code == 2
     assert "is empty" in log
 
@@ -133,7 +133,7 @@ def test_a_model_that_cannot_be_loaded_makes_the_server_unready(
         time.sleep(0.1)
         health = running.wait(503)
     assert "none" in health["reason"]
-    answer = httpx.post(f"{running.url}/score", json=BODY)
+    answer = running.post("/score", json=BODY)
     assert answer.status_code == 503
     assert json.loads(answer.text)["error"]["type"] == "NotReady"
     _, log = running.stop()
@@ -151,7 +151,7 @@ def test_requests_to_models_and_their_credentials_are_not_logged(
         while health["reason"] == "loading":
             time.sleep(0.1)
             health = running.wait(503)
-        status = httpx.get(f"{running.url}/status").text
+        status = running.get("/status").text
         _, log = running.stop()
         backend.shutdown()
     assert "status 501" in health["reason"]  # the backend received a request
@@ -165,7 +165,7 @@ def test_many_connections_without_a_failed_request(serving: Callable[..., Runnin
     body = json.dumps(BODY).encode()
 
     def count_ok(_: int) -> int:
-        with httpx.Client() as client:
+        with httpx.Client(timeout=WAIT_SECONDS) as client:
             return sum(
                 client.post(f"{running.url}/score", content=body, headers=JSON).status_code == 200
                 for _ in range(40)
@@ -182,6 +182,6 @@ def test_a_proxy_on_this_machine_names_the_scheme_and_the_host(
     running = serving("--recipe", "arena", "--token-file", tmp_path / "token")
     headers = {"Host": "rewards.example.com", "X-Forwarded-Proto": "https"}
     headers |= {"Authorization": "Bearer s3cret"}
-    answer = httpx.post(f"{running.url}/", headers=headers)
+    answer = running.post("/", headers=headers)
     assert answer.status_code == 405
     assert "https://rewards.example.com/score" in answer.json()["error"]

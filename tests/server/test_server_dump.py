@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 from running_server import ARENA, Running
 
 
@@ -16,14 +15,14 @@ def test_a_server_writes_the_rollouts_of_its_routes(tmp_path: Path) -> None:
     try:
         server.wait()
         row = {**ARENA, "question": "Which river?", "id": "q1", "step": 4}
-        answer = httpx.post(f"{server.url}/score", json={"rollouts": [row, {**row, "step": 5}]})
+        answer = server.post("/score", json={"rollouts": [row, {**row, "step": 5}]})
         rewards = [score["reward"] for score in answer.json()["scores"]]
         sample: dict[str, Any] = {
             "query": [f"Q?{ARENA['response']}"],
             "prompts": ["Q?"],
             "labels": [json.dumps({"answers": "Rhone", "supporting": [1]})],
         }
-        answer = httpx.post(f"{server.url}/openrlhf", json=sample)
+        answer = server.post("/openrlhf", json=sample)
         rewards.append(answer.json()["rewards"])
     finally:
         server.stop()

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -89,7 +88,10 @@ def scored_with_judge(spans: Spans, reply: Reply, requests: int) -> None:
     async def test(url: str) -> None:
         judge = OpenAIJudge("m", base_url=url, retries=0)
         plan = RecipeSpec(recipe="truthrl")
-        async with connect(plan, Models(judge=judge), batch_wait=0.2) as (client, server):
+        async with connect(plan, Models(judge=judge), batch_wait=60, batch_rows=requests) as (
+            client,
+            server,
+        ):
             server.telemetry.tracing = spans.tracing
             rows = [ROW | {"question": f"q{i}"} for i in range(requests)]
             await asyncio.gather(*[client.post("/score", json={"rollouts": [r]}) for r in rows])
@@ -148,7 +150,7 @@ def test_a_process_sends_its_spans_to_a_collector(
     with trace_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         running = serving("-r", "arena", "--traces")
-        httpx.post(f"{running.url}/score", json={"rollouts": [ARENA]})
+        running.post("/score", json={"rollouts": [ARENA]})
         _, log = running.stop()  # sends the remaining spans
     assert "Traceback" not in log
     assert collector.paths == {"/v1/traces"}

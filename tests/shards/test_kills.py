@@ -58,6 +58,14 @@ def run(source, output, recipe, workers):
     return subprocess.Popen(arguments)
 
 
+def size(partial):
+    """Return the size of a file; 0 if there is none, also if a run has just renamed it."""
+    try:
+        return partial.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 SLOW = pytest.mark.slow
 
 
@@ -69,9 +77,9 @@ def test_kills_at_random_moments(source, recipe, expected, tmp_path, workers, ki
     rng, output = random.Random(workers * kills), tmp_path / "out.jsonl"
     partial, finished, killed = tmp_path / "out.jsonl.partial", 0, 0
     while killed < kills:
+        before = size(partial)
         process = run(source, output, recipe, workers)
-        grown = partial.stat().st_size if partial.exists() else 0
-        while process.poll() is None and not (partial.exists() and partial.stat().st_size > grown):
+        while process.poll() is None and size(partial) <= before:
             time.sleep(0.005)
         time.sleep(rng.random() * 0.3)
         if process.poll() is None:
