@@ -10,10 +10,8 @@ import gzip
 import importlib
 import json
 import shlex
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from processes import WAIT_SECONDS, finish, free_port, wait_for
 
 from rag_rewards.cli import main
 from rag_rewards.groups import group_by_key
@@ -147,21 +146,19 @@ def serving(words: list[str], port: int) -> Iterator[None]:
     command = [sys.executable, "-m", "rag_rewards", *words, "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        while True:
-            assert server.poll() is None, words
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                break
-            time.sleep(0.1)
+        wait_for(lambda: is_ready(server, port))
         yield
     finally:
         server.terminate()
-        server.wait(30)
+        finish(server)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def is_ready(server: subprocess.Popen[bytes], port: int) -> bool:
+    assert server.poll() is None, server.args
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=WAIT_SECONDS).close()
+        return True
+    return False
 
 
 def cases() -> list[Path]:

@@ -6,9 +6,7 @@ import http.client
 import json
 import re
 import signal
-import socket
 import subprocess
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from container_file import Stage, build, health_command, instructions, stages, value_of
+from processes import WAIT_SECONDS, finish, free_port, wait_for
 
 from rag_rewards.cli.app import make_app
 from rag_rewards.cli.serve import RequestOptions
@@ -68,8 +67,7 @@ class TestContainerFile:
     @pytest.mark.slow
     def test_its_commands_in_an_empty_environment(self, tmp_path: Path) -> None:
         image = build(CONTAINER, ROOT, tmp_path)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = str(free.getsockname()[1])
+        port = str(free_port())
         start = [*START, *json.loads(value_of(LAST, "CMD"))]
         start = [port if word == "8000" else word for word in start]
         refuse_without_a_token(image, start)
@@ -78,15 +76,15 @@ class TestContainerFile:
         environment = image.environment | {TOKEN_VARIABLE: TOKEN}
         program = str(image.root / "venv/bin/rag-rewards")
         folder = image.place(".")
-        with subprocess.Popen([program, *start[1:]], cwd=folder, env=environment) as server:
-            try:
-                wait_until_healthy(image, check)
-                assert post(port, "other") == 401
-                assert post(port, TOKEN) == 200
-            finally:
-                server.send_signal(signal.SIGTERM)
-                code = server.wait(60)
-        assert code in (0, -signal.SIGTERM)
+        server = subprocess.Popen([program, *start[1:]], cwd=folder, env=environment)
+        try:
+            wait_for(lambda: run(image, check).returncode == 0)
+            assert post(port, "other") == 401
+            assert post(port, TOKEN) == 200
+        finally:
+            server.send_signal(signal.SIGTERM)
+            finish(server)
+        assert server.returncode in (0, -signal.SIGTERM)
 
 
 def run(image: Stage, command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
@@ -99,7 +97,7 @@ def run(image: Stage, command: list[str], **more: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=WAIT_SECONDS,
     )
 
 
@@ -113,17 +111,12 @@ def refuse_without_a_token(image: Stage, start: list[str]) -> None:
         assert TOKEN_VARIABLE in refused.stderr
 
 
-def wait_until_healthy(image: Stage, check: list[str]) -> None:
-    end = time.monotonic() + 120
-    while run(image, check).returncode:
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
 def post(port: str, token: str) -> int:
     """Return the status of a request with this token."""
     headers = {"Authorization": f"Bearer {token}"}
-    with closing(http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)) as connection:
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", int(port), timeout=WAIT_SECONDS)
+    ) as connection:
         connection.request("POST", "/score", json.dumps({"rollouts": [ROW]}), headers)
         return connection.getresponse().status
 

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from processes import WAIT_SECONDS, finish, free_port
 
 from rag_rewards.backends.endpoints import Limits
 from rag_rewards.backends.vllm import VllmServer
@@ -24,7 +24,6 @@ from rag_rewards.evidence.protocols import GenerateRequest, ScoreRequest
 
 PYTHON = os.environ.get("RAG_REWARDS_VLLM_PYTHON")
 HERE = Path(__file__).parent
-START_UP = 180.0
 pytestmark = pytest.mark.skipif(not PYTHON, reason="RAG_REWARDS_VLLM_PYTHON names no Python")
 
 
@@ -35,15 +34,15 @@ def environment():
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("model"))
-    subprocess.run([sys.executable, HERE / "tiny_model.py", folder], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, HERE / "tiny_model.py", folder], check=True, timeout=WAIT_SECONDS
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
 def url(model, tmp_path_factory):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     options = "--dtype float32 --enforce-eager --max-model-len 1024 --max-num-batched-tokens 1024"
     options += " --enable-scale-out --enable-prompt-tokens-details --host 127.0.0.1"
@@ -60,11 +59,11 @@ def url(model, tmp_path_factory):
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-            server.wait(60)
+            finish(server)
 
 
 def wait(url, server, log):
-    ends = time.monotonic() + START_UP
+    ends = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < ends:
         if server.poll() is not None:
             break

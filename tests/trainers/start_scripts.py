@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import WAIT_SECONDS
+
 from rag_rewards.cli.init import check
 
 RECIPES = ("arena", "lear", "ctrl-rag")
@@ -19,7 +21,9 @@ def init(
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rag_rewards", "init", trainer, "-r", recipe, "-o", folder]
     command += options
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+    )
 
 
 def written_settings(trainer: str, recipe: str, folder: Path) -> list[str]:

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import WAIT_SECONDS
+
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "start-training.md"
 
@@ -45,7 +47,7 @@ def write_data_set(folder: Path, shared: Path, rows: int) -> None:
     (folder / "hotpot_train_v1.1.json").write_text(json.dumps(questions), "utf-8")
 
 
-def follow(command: str, folder: Path, seconds: int = 80) -> subprocess.CompletedProcess[str]:
+def follow(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run one command of the page with the programs of this environment."""
     here = os.environ | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -59,6 +61,6 @@ def follow(command: str, folder: Path, seconds: int = 80) -> subprocess.Complete
         env=here,
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=WAIT_SECONDS,
         check=False,
     )

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 from rag_rewards_adapters.callables import batch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "swift.cli.rlhf", *arguments()]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder

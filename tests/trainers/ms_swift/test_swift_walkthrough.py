@@ -18,7 +18,7 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -
     assert small.startswith(f"{start} --")
     lay_out(tmp_path, shared)
     for command in (prepare, f"{init} --dump rollouts.jsonl", small + TINY):
-        ran = follow(command, tmp_path, 300)
+        ran = follow(command, tmp_path)
         assert ran.returncode == 0, ran.stderr[-3000:]
     assert "'global_step/max_steps': '1/1'" in ran.stdout + ran.stderr
     path = tmp_path / "rollouts.jsonl"

@@ -7,10 +7,8 @@ import json
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any
 import pytest
 from openrlhf.utils import agent
 from openrlhf.utils.agent import SingleTurnAgentExecutor
+from processes import WAIT_SECONDS, end, finish, free_port, wait_for
 
 PROMPT = "<|im_start|>user\nWhich river?<|im_end|>\n<|im_start|>assistant\n"
 RIGHT = "<relevance>[1]</relevance><analysis>1</analysis><answer>Seine</answer><|im_end|>"
@@ -76,7 +75,7 @@ class Server:
     """`rag-rewards serve` as a process."""
 
     def __init__(self, *arguments: str, port: int | None = None) -> None:
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}/openrlhf"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rag_rewards", "serve", "--port", str(self.port), *arguments],
@@ -85,23 +84,24 @@ class Server:
         )
 
     def ready(self) -> Server:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(self.url.replace("openrlhf", "health"), timeout=5)  # noqa: S310
-                return self
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.05)
-        raise AssertionError("the server does not become ready")
+        try:
+            wait_for(self.is_ready)
+        except BaseException:
+            end(self.process)
+            raise
+        return self
+
+    def is_ready(self) -> bool:
+        url = self.url.replace("openrlhf", "health")
+        try:
+            urllib.request.urlopen(url, timeout=WAIT_SECONDS).close()  # noqa: S310
+        except (urllib.error.URLError, ConnectionError):
+            return False
+        return True
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(how)
-        self.process.wait(timeout=30)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        finish(self.process)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from missing_modules import stand_ins
@@ -23,7 +24,7 @@ def arguments(script: Path) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=WAIT_SECONDS,
         cwd=script.parent,
     )
     words = shlex.split(process.stdout)

@@ -38,7 +38,7 @@ def test_the_commands_of_the_page(
     lay_out(tmp_path, shared, rows=2)
     [commands] = [b.commands for b in BLOCKS if (b.language, b.marks) == ("sh", ("skyrl",))]
     for command in commands:
-        ran = follow(command, tmp_path, seconds=200)
+        ran = follow(command, tmp_path)
         assert ran.returncode == 0, ran.stderr
     compile((tmp_path / "run" / "main.py").read_text(), "main.py", "exec")
     rows = PromptDataset(str(tmp_path / "train.jsonl"), tokenizer(), 8192, num_workers=1)

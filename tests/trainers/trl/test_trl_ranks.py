@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 from rag_rewards_adapters.trl import RagReward
 from trl_runs import rows, trainer
 
@@ -27,7 +28,7 @@ def ranks(tmp_path_factory: Any) -> list[dict[str, Any]]:
         [sys.executable, *launch, str(script), str(folder)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=WAIT_SECONDS,
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
     assert ran.returncode == 0, ran.stderr[-3000:]

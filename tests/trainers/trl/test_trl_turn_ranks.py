@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import WAIT_SECONDS
 from rank_turns import MEMBERS
 from test_trl_turn_credit import OTHER, OWN, spans_of
 
@@ -26,7 +27,7 @@ def ranks(tmp_path_factory: Any) -> list[dict[str, Any]]:
         [sys.executable, *launch, str(script), str(folder)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=WAIT_SECONDS,
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
     assert ran.returncode == 0, ran.stderr[-3000:]

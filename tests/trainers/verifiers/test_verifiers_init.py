@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import tomllib
 import verifiers.v1 as vf
+from processes import WAIT_SECONDS
 from rag_rewards_adapters.callables import each
 from rag_rewards_adapters.verifiers_taskset import read_data
 from test_verifiers_groups import trace_of
@@ -74,7 +75,7 @@ def test_vf_eval_accepts_the_taskset(package: Path) -> None:
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WAIT_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+from processes import WAIT_SECONDS
+
 
 def plugin_finding(**environment: str) -> dict[str, Any]:
     """Return the finding about the plugin."""
@@ -15,7 +17,7 @@ def plugin_finding(**environment: str) -> dict[str, Any]:
         [sys.executable, "-m", "rag_rewards", "doctor", "--json"],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=WAIT_SECONDS,
         check=False,
         env=os.environ | environment,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import v1_trainer as v1
+from processes import wait_for
 from rag_rewards_adapters import engine_policy
 from reward_batches import KWARGS, batch_of, config_with_manager
 from test_verl_group_loops import check, engine_of, rewards_of, run_worker
@@ -26,18 +26,21 @@ from test_verl_reward_loop import (  # noqa: F401 (fixtures)
 from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
 
-SECONDS = 30
-
 
 def rows_of(place: Path, count: int) -> list[dict[str, Any]]:
     """Return the rows of a dump when all of them are written."""
-    end = time.monotonic() + SECONDS
-    while True:
+
+    def lines() -> list[bytes]:
+        """Return the complete lines, or none while some are missing."""
         files = sorted(place.glob("rollouts.*jsonl"))
-        rows = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
-        if len(rows) >= count or time.monotonic() > end:
-            return rows
-        time.sleep(0.05)
+        found = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
+        return found if len(found) >= count and all(map(is_complete, found)) else []
+
+    return [json.loads(line) for line in wait_for(lines)]
+
+
+def is_complete(line: bytes) -> bool:
+    return line.endswith(b"\n")
 
 
 def test_the_agent_loop_writes_groups_with_their_evidence(
