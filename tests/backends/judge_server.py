@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from processes import WAIT_SECONDS
+WAIT_SECONDS = 300
+"""Limit for the start and the end of the server."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ import itertools
 import json
 import os
 import platform
-import socket
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from processes import free_port
 from requests_with_faults import Plan, Planned, cases, http
 from slow_connections import allow_open_files
 
@@ -163,7 +164,7 @@ class Server:
         self.process = subprocess.Popen([*command, *options], env=os.environ)
 
     def __enter__(self) -> Server:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5)
@@ -174,7 +175,7 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.wait(180)
+        self.process.wait(300)
 
     def measure_memory(self) -> None:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -186,12 +187,6 @@ class Server:
         """Growth of the memory since the warm-up, as a share."""
         (_, first), (_, last) = self.memory[0], self.memory[-1]
         return 0.0 if last - first < LEAST_GROWTH_KB else last / first - 1
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

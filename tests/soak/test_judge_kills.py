@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import WAIT_SECONDS
 
 SCRIPT = Path(__file__).with_name("judge_kills.py")
 
@@ -18,7 +19,7 @@ def test_two_kills_of_runs_with_a_faulty_judge(tmp_path: Path) -> None:
         [sys.executable, SCRIPT, "--kills", "2", "--rows", "40", "--output", page],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=2 * WAIT_SECONDS,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

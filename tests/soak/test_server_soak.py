@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import WAIT_SECONDS
 
 SCRIPT = Path(__file__).with_name("server_soak.py")
 
@@ -19,7 +20,7 @@ def test_2000_requests_with_faults_and_200_slow_connections(tmp_path: Path) -> N
         [sys.executable, SCRIPT, *options, "--output", page],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=2 * WAIT_SECONDS,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -74,7 +74,8 @@ def test_verls_naive_manager_loads_the_function(folder: Path, tokenizer: Any, pa
 def test_the_coroutine_sends_concurrent_judge_requests(folder: Path, tokenizer: Any) -> None:
     def judge(request: Any) -> Reply:
         verdict = int("Garonne" in request.material)
-        return Reply(text=json.dumps({"explanation": "", "score": verdict}), delay=0.3)
+        text = json.dumps({"explanation": "", "score": verdict})
+        return Reply(text, condition=lambda: server.most_at_once > 1)
 
     with JudgeServer(judge) as server:
         flags = ("recipe=truthrl", f"judge={server.url}", "judge_model=tiny")
