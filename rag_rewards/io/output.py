@@ -46,7 +46,7 @@ class Output:
     The files of a URL of an object store are in a local folder until `commit` uploads the complete
     output; the object appears when the upload is complete.
 
-    With `resume`, the rows of an earlier partial file remain until `truncate` is called.
+    With `resume`, the rows of an earlier partial file remain until `truncate` or `renew` is called.
 
     Raises UsageError when `path` cannot be written, when its name is that of a compression that is
     not supported, and when another run is writing it.
@@ -74,9 +74,7 @@ class Output:
                 self.handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
                 return
             self.target = local_target(path)
-            self.handle = open_locked(self.partial, truncate=not resume)
-            if self.target.exists():
-                shutil.copymode(self.target, self.partial)
+            self.handle = self._locked(self.partial, self.target, truncate=not resume)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
@@ -85,6 +83,27 @@ class Output:
             self.handle.write(data)
         except OSError as error:
             raise self._named(error) from None
+
+    def renew(self) -> None:
+        """Replace the partial file by a new one. A worker of an earlier run has the old one open.
+
+        Raises UsageError when another run begins at this moment.
+        """
+        if self.partial is None or self.target is None:
+            raise ValueError(f"{self.path} has no partial file")
+        if fcntl is None:
+            self.handle.close()  # Windows does not remove an open file
+        self.partial.unlink(missing_ok=True)
+        self.handle.close()
+        self.handle = self._locked(self.partial, self.target)
+
+    @staticmethod
+    def _locked(partial: Path, target: Path, *, truncate: bool = True) -> IO[bytes]:
+        """Open the partial file, with the permissions of the output that it will replace."""
+        handle = open_locked(partial, truncate=truncate)
+        if target.exists():
+            shutil.copymode(target, partial)
+        return handle
 
     def truncate(self, size: int) -> None:
         """Remove what follows the first `size` bytes, and continue to write there."""

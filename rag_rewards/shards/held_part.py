@@ -25,10 +25,13 @@ _BLOCK = 1 << 20
 
 
 class HeldPart:
-    """A scored shard. Its rows and error records are not in their files yet."""
+    """A scored shard of a job with a partial output. Its rows and errors are not in files yet."""
 
     def __init__(self, scorer: Scorer, job: ShardJob, task: ShardTask) -> None:
         self._job = job
+        # Opened before the run receives the record of the part: a run that begins later has
+        # another file of this name.
+        self._output = open(str(job.partial), "r+b")  # noqa: SIM115 (lives as long as the part)
         self._rows = _spool(job)
         self._errors = _spool(job)
         self.part = score_shard(
@@ -46,17 +49,18 @@ class HeldPart:
             _copy(self._errors, errors)
         write_record(self._job, self.part)
 
-    def write_to_output(self, path: str, position: int) -> None:
+    def write_to_output(self, position: int) -> None:
         """Write the rows to the output from a position on, and the errors to a part file."""
-        with open(path, "r+b") as output:
-            output.seek(position)
-            _copy(self._rows, output)
+        self._output.seek(position)
+        _copy(self._rows, self._output)
+        self._output.flush()
         if self.part.errors:
             with new_file(PartFiles(self._job, self.part.index).errors) as errors:
                 _copy(self._errors, errors)
 
     def close(self) -> None:
-        """Release the memory."""
+        """Release the memory, and close the output."""
+        self._output.close()
         self._rows.close()
         self._errors.close()
 

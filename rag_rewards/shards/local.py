@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 
@@ -119,9 +120,9 @@ class _Worker:
         held, self._held = self._held, None
         if held is None:
             raise ValueError("no shard was scored")
-        if position is None:
-            held.write_to_files()
-        else:
-            held.write_to_output(str(self._job.partial), position)
-        held.close()
+        with contextlib.closing(held):
+            if position is None:
+                held.write_to_files()
+            else:
+                held.write_to_output(position)
         return held.part

@@ -28,10 +28,7 @@ class Positions:
     def add(self, part: Part) -> None:
         """Add a scored shard whose rows are in a part file."""
         with self._lock:
-            self._sizes[part.index] = part.rows
-            while (size := self._sizes.get(self._index)) is not None:
-                self._starts[self._index] = self._position
-                self._index, self._position = self._index + 1, self._position + size
+            self._add(part)
 
     def take(self, part: Part) -> int | None:
         """Return where a worker writes the rows of a scored shard; None for a part file.
@@ -39,18 +36,24 @@ class Positions:
         A shard whose worker has ended is scored again. Raises OutputError if its rows have another
         size then.
         """
-        if part.index in self._starts and self._sizes[part.index] != part.rows:
-            lines = "" if part.shard is None else part.shard.lines
-            raise OutputError(
-                f"{lines} have other scores after a worker has ended: a reward must depend only on "
-                "its row"
-            )
-        self.add(part)
         with self._lock:
+            if self._sizes.get(part.index, part.rows) != part.rows:
+                lines = "" if part.shard is None else part.shard.lines
+                raise OutputError(
+                    f"{lines} have other scores after a worker has ended: a reward must depend "
+                    "only on its row"
+                )
+            self._add(part)
             start = self._starts.get(part.index)
             if start is not None:
                 self._in_output.add(part.index)
             return start
+
+    def _add(self, part: Part) -> None:
+        self._sizes[part.index] = part.rows
+        while (size := self._sizes.get(self._index)) is not None:
+            self._starts[self._index] = self._position
+            self._index, self._position = self._index + 1, self._position + size
 
     def is_in_output(self, part: Part) -> bool:
         """Return whether a worker has written the rows of a part to the output."""

@@ -118,12 +118,12 @@ class RunFolder:
     def start(self, shard_bytes: int) -> None:
         """Begin a new run. Files of an earlier run that did not end are removed."""
         self._remove_earlier()
+        self.output.renew()
         self._path.mkdir()
         self.shard_bytes = shard_bytes
         self._parts_name = f"parts-{secrets.token_hex(4)}"
         state = _RunState(settings=self.settings, shard_bytes=shard_bytes, parts=self._parts_name)
         write_synced(self._path / "settings.json", msgspec.json.encode(state))
-        self.output.truncate(0)
         self._open()
 
     def _remove_earlier(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -65,7 +66,9 @@ def test_a_part_in_memory_has_the_rows_of_part_files(source, tmp_path, monkeypat
     folders = [tmp_path / name for name in ("files", "held", "output")]
     for folder in folders:
         folder.mkdir()
-    jobs = [ShardJob(files=files, folder=str(folder)) for folder in folders]
+    output = tmp_path / "out"
+    output.write_bytes(b"0123456789")
+    jobs = [ShardJob(files=files, folder=str(folder), partial=str(output)) for folder in folders]
     record = score_to_part(scorer, jobs[0], ShardTask(shard))
     held = [HeldPart(scorer, job, ShardTask(shard)) for job in jobs[1:]]
     assert [each.part for each in held] == [record, record]
@@ -74,9 +77,7 @@ def test_a_part_in_memory_has_the_rows_of_part_files(source, tmp_path, monkeypat
     assert sorted(path.name for path in folders[1].iterdir()) == names
     for name in names:
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
-    output = tmp_path / "out"
-    output.write_bytes(b"0123456789")
-    held[1].write_to_output(str(output), 5)
+    held[1].write_to_output(5)
     rows = (folders[0] / "000000.jsonl").read_bytes()
     assert output.read_bytes() == b"01234" + rows
     errors = "000000.errors.jsonl"
@@ -151,3 +152,34 @@ def test_an_interrupted_run_keeps_only_the_rows_before_the_first_gap(
     assert len(partial) == sum(part.rows for part in parts)
     assert expected.rows.startswith(partial)
     assert score(source, "arena", "workers.jsonl", workers=2, resume=True)[:2] == expected[:2]
+
+
+def test_a_worker_of_an_earlier_run_cannot_write_to_the_output_of_a_new_run(
+    source, score, shard_size, monkeypatch, tmp_path
+):
+    """A killed command leaves workers that end a moment later."""
+    shard_size(10_000)
+    expected = score(source, "arena")
+    add, held = RunFolder.add, []
+
+    def interrupted(folder, part):
+        if part.index:
+            raise Interruption
+        scorer = Scorer.load("naive-grpo")
+        job = ShardJob(files=folder.settings.files, folder=str(tmp_path), partial=folder.partial)
+        held.append(HeldPart(scorer, job, ShardTask(part.shard)))
+        add(folder, part)
+
+    def late(folder, part):
+        add(folder, part)
+        while held:
+            with contextlib.closing(held.pop()) as stale:
+                stale.write_to_output(0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "add", interrupted)
+        with pytest.raises(Interruption):
+            score(source, "arena", "workers.jsonl", workers=2)
+    assert (tmp_path / "workers.jsonl.partial").stat().st_size
+    monkeypatch.setattr(RunFolder, "add", late)
+    assert score(source, "arena", "workers.jsonl", workers=2)[:2] == expected[:2]
