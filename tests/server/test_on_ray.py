@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from processes import WAIT_SECONDS
+from ray_nodes import ATTEMPTS, SLOW_START
 from running_server import ARENA, Running
 from trace_collector import trace_collector
 
@@ -42,12 +43,20 @@ BODIES = [
 def on_ray(monkeypatch: pytest.MonkeyPatch, serving: Callable[..., Running]) -> Iterator[Callable]:
     """Yield a function that starts a server on a new cluster of this machine."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name, value in SLOW_START.items():
+        monkeypatch.setenv(name, value)
     started: list[Running] = []
 
     def start(*arguments: object) -> Running:
-        running = serving(*arguments, *ON_RAY, wait=False)
-        started.append(running)
-        running.wait()
+        for attempt in range(ATTEMPTS):
+            running = serving(*arguments, *ON_RAY, wait=False)
+            started.append(running)
+            try:
+                running.wait()
+                break
+            except AssertionError as ended:
+                if "cannot use the Ray cluster" not in str(ended) or attempt == ATTEMPTS - 1:
+                    raise
         running.wait_for_line(f"on {running.url} (Ray)")  # all replicas have started
         return running
 

@@ -15,6 +15,7 @@ import pytest
 import ray
 import torch
 from growth import assert_linear
+from ray_nodes import start_ray
 from reward_batches import (
     DOCUMENTS,
     GOLD,
@@ -56,7 +57,7 @@ def tokenizer(folder: Path) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def running() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    start_ray(num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 

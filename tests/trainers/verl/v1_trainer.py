@@ -340,6 +340,7 @@ def cluster() -> Iterator[None]:
     """Start Ray for a few trainings, and remove its files afterwards."""
     import pytest
     import ray
+    from ray_nodes import start_ray
 
     folder = tempfile.mkdtemp(prefix="ray-")  # sockets need short paths
     env = {
@@ -352,7 +353,7 @@ def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
-        ray.init(
+        start_ray(
             num_cpus=24, include_dashboard=False, _temp_dir=folder, runtime_env={"env_vars": env}
         )
         try:
