@@ -267,6 +267,60 @@ def test_logits_of_minus_infinity():
     assert scorer._forward.vocabulary.slice == 50
 
 
+@pytest.mark.parametrize("low", [-1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("slice_", [50, None])
+def test_a_first_token_far_below_the_others(low, slice_):
+    """A model can exclude tokens by a large negative number, also the first one of a slice."""
+    model = tiny_models.make_model("llama")
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(tiny_models.VOCABULARY))
+    model.lm_head.bias.data[[0, 50, 100]] = low
+    seed = random.Random(0)
+    request = ScoreRequest((FULL,), (tuple(seed.choices(range(101, 200), k=9)),))
+    scorer = TransformersPolicy(model, TOKENIZER, float32_logits=True)
+    scorer._forward.vocabulary.slice = slice_
+    assert worst(answer(scorer, request), tiny_models.naive(model, request)) < 1e-4
+    assert (scorer._forward.vocabulary.slice, scorer._note) == (slice_, "")
+
+
+def test_a_token_without_a_logit():
+    """The head of some models is smaller than their embeddings."""
+    scorer = policy("llama")
+    answer(scorer)
+    vocabulary = scorer._forward.vocabulary
+    last = tiny_models.VOCABULARY - 1
+    hidden = torch.zeros(1, vocabulary._head.weight.shape[1])
+    uniform = -math.log(tiny_models.VOCABULARY)
+    with torch.no_grad():
+        values = vocabulary.logprobs(hidden, [0, 0], [last, last + 1], 4)
+    assert list(values) == pytest.approx([uniform, -math.inf])
+
+
+def test_a_head_with_a_hook_that_is_added_later():
+    scorer = policy("llama")
+    answer(scorer)
+    hook = scorer.model.lm_head.register_forward_hook(lambda head, _, logits: logits * 0.5)
+    assert worst(answer(scorer), tiny_models.naive(scorer.model, GROUP)) < 1e-4
+    hook.remove()
+    assert worst(answer(scorer), tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_an_adapter_of_the_head_that_is_added_later():
+    peft = pytest.importorskip("peft")
+    model = tiny_models.make_model("llama")
+    scorer, exact = (
+        TransformersPolicy(model, TOKENIZER),
+        TransformersPolicy(model, TOKENIZER, float32_logits=True),
+    )
+    for each in (scorer, exact):
+        answer(each)
+    config = peft.LoraConfig(r=2, target_modules=["lm_head"], init_lora_weights=False)
+    peft.get_peft_model(model, config)
+    assert worst(answer(scorer), tiny_models.naive(model, GROUP)) < 1e-4
+    with pytest.raises(UsageError, match="an adapter on the output layer"):
+        exact.score_sync([GROUP])
+
+
 @pytest.mark.parametrize(("family", "is_product"), [("llama", True), ("granite", False)])
 def test_a_head_without_scaling_needs_no_forward_pass_of_the_model(family, is_product):
     scorer = policy(family)

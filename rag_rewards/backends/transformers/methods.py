@@ -48,7 +48,7 @@ def choose_methods(
     """
     check = _Check(forward, tolerance)
     if (reason := check.fault("plain")) and forward.vocabulary.slice:
-        forward.vocabulary.slice = None
+        forward.vocabulary.use_whole_head()
         if not check.fault("plain"):
             note = f"whole vocabulary, since slices of the head failed their self-check: {reason}"
             return _sharing(check, only_plain, note)

@@ -91,14 +91,16 @@ class TransformersPolicy:
         self._methods: tuple[str, ...] = ()
         self._note = ""
         self._hash = (-1, "")
-        self._forward = ModelForward(
-            self.model, float32_logits=self.float32_logits, usage=self.usage
-        )
+        self._forward = self._new_forward()
         causal = self._forward.causal
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
         check_tokenizer(self.tokenizer, self._embeddings)
-        if self.float32_logits and hasattr(causal.get_output_embeddings(), "base_layer"):
+
+    def _new_forward(self) -> ModelForward:
+        forward = ModelForward(self.model, float32_logits=self.float32_logits, usage=self.usage)
+        if self.float32_logits and hasattr(forward.causal.get_output_embeddings(), "base_layer"):
             raise UsageError("float32_logits cannot be used with an adapter on the output layer")
+        return forward
 
     @classmethod
     def load(
@@ -167,10 +169,13 @@ class TransformersPolicy:
 
     def score_sync(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the same as `score`, without an event loop."""
-        with self._lock, self._forward.inference():
-            if not self._methods:
-                self._choose_methods()
-            return [answer for pack in self._packs(requests) for answer in self._answers(pack)]
+        with self._lock:
+            if self._forward.vocabulary.has_changed:
+                self._forward, self._methods = self._new_forward(), ()
+            with self._forward.inference():
+                if not self._methods:
+                    self._choose_methods()
+                return [answer for pack in self._packs(requests) for answer in self._answers(pack)]
 
     async def generate(
         self, requests: Sequence[GenerateRequest]

@@ -29,6 +29,9 @@ SLICE = {"cpu": 1_024, "cuda": 32_768}
 BLOCK = 1 << 22
 """Number of logits whose log-probabilities are in memory at a time."""
 
+LEAST = -256.0
+"""Log-probability of the first token of a slice from which log Σ exp is exact to 5e-5 nats."""
+
 FEW_ROWS = 256
 """On a CPU, the product of a slice and fewer rows is faster with one row of logits per token."""
 
@@ -36,18 +39,18 @@ FEW_ROWS = 256
 class Targets(NamedTuple):
     """Tokens whose log-probabilities are wanted, in ascending order of their ids.
 
-    rows   row of each token [K]
-    ids    id of each token [K]
-    known  the ids, for decisions that do not wait for a GPU
+    rows     row of each token [K]
+    ids      id of each token [K]
+    id_list  the ids as a list, for decisions that do not wait for a GPU
     """
 
     rows: Any
     ids: Any
-    known: list[int]
+    id_list: list[int]
 
     def of_slice(self, start: int, stop: int) -> slice:
         """Return the places of the tokens from `start` to `stop`."""
-        return slice(bisect_left(self.known, start), bisect_left(self.known, stop))
+        return slice(bisect_left(self.id_list, start), bisect_left(self.id_list, stop))
 
 
 class Vocabulary:
@@ -69,8 +72,20 @@ class Vocabulary:
         self._backbone = backbone
         self._float32 = float32
         self._head = causal.get_output_embeddings()
+        self._hooks = _hooks(self._head)
         self._is_product: bool | None = None
         self.slice = SLICE.get(causal.device.type) if _is_linear(self._head) else None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the head has been replaced, such as by an adapter, or has other hooks."""
+        head = self._causal.get_output_embeddings()
+        return head is not self._head or _hooks(head) != self._hooks
+
+    def use_whole_head(self) -> None:
+        """Compute the logits of the whole vocabulary at a time."""
+        self.slice = None
+        self._is_product = None  # the first slice can be a product, and another one not
 
     def logprobs(
         self, hidden: Any, rows: Sequence[int], targets: Sequence[int], size: int
@@ -109,7 +124,9 @@ class Vocabulary:
     ) -> tuple[Any, Any]:
         """Return the logits [K] of targets, and log Σ exp of the logits of all rows [R]."""
         torch = import_torch()
-        selected = torch.empty(len(targets.rows), dtype=torch.float32, device=hidden.device)
+        shape, kind = (len(targets.rows),), torch.float32
+        # An id without a logit has the probability 0: a head can be smaller than the embeddings.
+        selected = torch.full(shape, -torch.inf, dtype=kind, device=hidden.device)
         totals = []
         for start, logits in self._slices(hidden):
             its = targets.of_slice(start, start + logits.shape[1])
@@ -172,7 +189,7 @@ class Vocabulary:
 
 
 def _log_sum_exp(logits: Any) -> Any:
-    """Return log Σ exp of finite logits [R, S] in float32.
+    """Return log Σ exp of logits [R, S] in float32; NaN where the first logit is far below others.
 
     The function log_softmax reads the logits once from memory, others several times.
     """
@@ -182,11 +199,12 @@ def _log_sum_exp(logits: Any) -> Any:
         firsts = [torch.log_softmax(block, -1, dtype=torch.float32)[:, 0] for block in blocks]
     else:
         firsts = [torch.log_softmax(logits.t(), 0, dtype=torch.float32)[0]]
-    return logits[:, 0].float() - torch.cat(firsts)
+    first = torch.cat(firsts)
+    return (logits[:, 0].float() - first).where(first > LEAST, torch.nan)
 
 
 def _log_sum_exp_of_any(logits: Any) -> Any:
-    """Return log Σ exp of logits [R, S], of which some can be −∞, in float32."""
+    """Return log Σ exp of any logits [R, S], also of −∞, in float32."""
     return import_torch().logsumexp(logits.float(), -1)
 
 
@@ -205,6 +223,13 @@ def _product(hidden: Any, weight: Any, bias: Any, memory: Any) -> Any:
     else:
         torch.addmm(bias, left, right, out=out)
     return out if left is hidden else out.t()
+
+
+def _hooks(head: Any) -> tuple[Any, ...]:
+    """Return the functions that change the input or the output of a head."""
+    if head is None:
+        return ()
+    return (*head._forward_pre_hooks.values(), *head._forward_hooks.values())
 
 
 def _is_linear(head: Any) -> bool:
