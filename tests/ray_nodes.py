@@ -140,13 +140,16 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def start_ray(**options: Any) -> None:
-    """Start Ray in this process, again if the machine is too slow for the limits of Ray."""
+    """Start Ray in this process, again if the machine is too slow for the limits of Ray.
+
+    Without an address, Ray would connect to a cluster that another test runs on this machine.
+    """
     import ray
 
     with patch.dict(os.environ, SLOW_START):
         for attempt in range(ATTEMPTS):
             try:
-                ray.init(**options)
+                ray.init(address="local", **options)
                 return
             except Exception:  # Ray raises this class itself when a node starts too slowly
                 ray.shutdown()
