@@ -82,7 +82,7 @@ def start(tmp_path_factory):
 @pytest.fixture(scope="module", params=CREDITS)
 def trained(request, start):
     """Return the credit method, and the batch of a training step."""
-    lengths = v1.LENGTHS | {"response_length": 900, "max_model_len": 1900}
+    lengths = v1.LENGTHS | {"response_length": 1800, "max_model_len": 2800}
     rollout = "actor_rollout_ref.rollout"
     settings = "+reward.custom_reward_function.reward_kwargs.settings"
     config = v1.configuration(
