@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_rewards.backends.addresses import Address, parse_address
+from rag_rewards.backends.http_responses import HttpError
 from rag_rewards.errors import UsageError
 
 
@@ -45,12 +46,13 @@ class Limits:
 class Endpoint:
     """A server: its address, its load in tokens, and the time of the next allowed request.
 
-    The time is a value of `time.monotonic`.
+    The time is a value of `time.monotonic`. `last_error` is the failure that set it.
     """
 
     address: Address
     load: int = 0
     available_at: float = 0.0
+    last_error: HttpError | None = None
 
     @property
     def url(self) -> str:

@@ -23,6 +23,7 @@ from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.backends.endpoints import Endpoint, Limits
 from rag_rewards.backends.http_responses import (
     UNDECODABLE,
+    HttpError,
     ResponseTooLarge,
     error_message,
     get_within,
@@ -47,14 +48,6 @@ _MAX_TIMEOUTS = 2
 _CONNECT_S = 10.0
 _MAX_BACKOFF_S = 30.0
 _JSON = {"content-type": "application/json"}
-
-
-class HttpError(BackendError):
-    """A failed request. `status` is the status code of the last response, None without one."""
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass
@@ -194,7 +187,7 @@ class _Attempts:
     failures: int = 0
     timeouts: int = 0
     started: float = 0.0
-    last_error: HttpError = field(default_factory=lambda: HttpError("not sent"))
+    last_error: HttpError | None = None
 
 
 @dataclass
@@ -279,7 +272,7 @@ class Place:
             if attempts.failures > limits.retries or attempts.timeouts >= _MAX_TIMEOUTS:
                 number = "once" if attempts.failures == 1 else f"{attempts.failures} times"
                 last = attempts.last_error
-                raise HttpError(f"{last} (tried {number})", last.status)
+                raise HttpError(f"{last} (tried {number})", last.status if last else None)
             if self.endpoint is server:
                 self.move()
 
@@ -290,8 +283,9 @@ class Place:
         pause = max(self.endpoint.available_at - time.monotonic(), 0.0)
         if time.monotonic() + pause >= self.session.deadline:
             reason = f"the deadline of {self.session.limits.deadline:g} s is over"
-            if attempts.failures:
-                last = attempts.last_error
+            # Another request can have found that the server is not available.
+            last = attempts.last_error or (self.endpoint.last_error if pause else None)
+            if last is not None:
                 raise HttpError(f"{last}; {reason}", last.status)
             raise HttpError(f"{self.session.name}: {reason}")
         if pause:
@@ -362,7 +356,7 @@ class Place:
         wait *= random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
         until = time.monotonic() + max(wait, min(retry_after, limits.timeout))
         server.available_at = max(server.available_at, until)
-        attempts.last_error = error
+        server.last_error = attempts.last_error = error
         attempts.failures += 1
         self.session.breaker.record_failure(str(error), time.monotonic() - attempts.started)
 

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rag_rewards.errors import BackendError
+
 if TYPE_CHECKING:
     import httpx
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """Exceptions of msgspec for bytes that are not JSON, or that nest too deeply."""
+
+
+class HttpError(BackendError):
+    """A failed request. `status` is the status code of the last response, None without one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ResponseTooLarge(Exception):

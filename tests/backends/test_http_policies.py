@@ -23,8 +23,8 @@ from virtual_time import run_and_advance
 
 from rag_rewards.backends import sglang
 from rag_rewards.backends.endpoints import Limits, endpoints
-from rag_rewards.backends.http import HttpError, Servers, run_concurrently
-from rag_rewards.backends.http_responses import retry_after_seconds
+from rag_rewards.backends.http import Servers, run_concurrently
+from rag_rewards.backends.http_responses import HttpError, retry_after_seconds
 from rag_rewards.backends.sequences import distinct_sequences
 from rag_rewards.backends.sglang import SglangServer
 from rag_rewards.backends.vllm import VllmServer
@@ -529,9 +529,9 @@ def test_a_deadline_ends_a_call(kind):
         start = time.monotonic()
         first, second = score(client, OTHER, GROUP)
         assert time.monotonic() - start < 50  # there is nothing to wait for
-        assert "the deadline of 50 s is over" in str(first)
-        assert "the deadline of 50 s is over" in str(second)
-        assert "status 503" in str(first)
+        for error in (first, second):  # one of them can fail before the other is sent
+            assert "the deadline of 50 s is over" in str(error)
+            assert "status 503" in str(error)
 
 
 def test_groups_are_distributed_and_stay_on_one_server(kind):

@@ -18,12 +18,13 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 import tiny_models
 import torch
 
-from rag_rewards.backends.transformers import TransformersPolicy, tree_attention
+from rag_rewards.backends.transformers import TransformersPolicy, padded_attention
+from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
 from rag_rewards.backends.transformers.forward import ModelForward
 from rag_rewards.backends.transformers.methods import score_with
 from rag_rewards.backends.transformers.positions import shareable_length
 from rag_rewards.backends.transformers.scoring import GroupScoring
-from rag_rewards.backends.transformers.tree_attention import NAME, NotInTreeError
+from rag_rewards.backends.transformers.tree_attention import NAME
 from rag_rewards.backends.trie import forward_tokens
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
@@ -398,8 +399,8 @@ def test_a_wrong_cache_causes_plain_scoring(monkeypatch):
 
 def test_a_wrong_tree_causes_copies_of_the_cache(monkeypatch):
     """A kernel of a device can have another convention for log Σ exp, or fail."""
-    module = "rag_rewards.backends.transformers.tree_attention._attention"
-    attention = tree_attention._attention
+    module = "rag_rewards.backends.transformers.padded_attention._attention"
+    attention = padded_attention._attention
 
     def base_two(*args):
         output, total = attention(*args)
@@ -417,22 +418,6 @@ def test_a_wrong_tree_causes_copies_of_the_cache(monkeypatch):
         assert reason in result.path
         assert result.reused > 0
         assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
-
-
-@pytest.mark.parametrize("rows", [1, 32, 70])
-def test_the_shapes_of_log_denominators_on_a_gpu(rows):
-    """The kernels of GPUs have shapes, but no values, on the device meta."""
-    aten = torch.ops.aten
-    half = [torch.empty(3, 4, rows, 64, device="meta", dtype=torch.bfloat16)] * 3
-    output, total = aten._scaled_dot_product_flash_attention(*half, 0.0, True, scale=1.0)[:2]
-    assert (output.shape, total.shape) == ((3, 4, rows, 64), (3, 4, rows))
-    full = [torch.empty(3, 4, rows, 64, device="meta")] * 3
-    output, total = aten._scaled_dot_product_efficient_attention(
-        *full, None, True, 0.0, True, scale=1.0
-    )[:2]
-    assert output.shape == (3, 4, rows, 64)
-    assert total.shape[:2] == (3, 4)
-    assert rows <= total.shape[2]
 
 
 def test_a_wrong_head_causes_whole_logits():

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from rag_rewards.backends.circuit_breaker import BackendUnavailable
 from rag_rewards.backends.endpoints import Limits, endpoints
-from rag_rewards.backends.http import HttpError, Place, Servers
+from rag_rewards.backends.http import Place, Servers
+from rag_rewards.backends.http_responses import HttpError
 from rag_rewards.backends.text_servers.description import PATHS, Description
 from rag_rewards.errors import BackendError, UsageError
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from rag_rewards.backends.http import HttpError
+from rag_rewards.backends.http_responses import HttpError
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from rag_rewards.backends.transformers.attention_kernels import Attention
 from rag_rewards.backends.transformers.modules import import_torch, original_forward, unwrapped
 from rag_rewards.backends.transformers.positions import shareable_length
 from rag_rewards.backends.transformers.vocabulary import Vocabulary
@@ -43,16 +44,25 @@ class ModelForward:
 
     model           the model, with its adapters and wrappers
     float32_logits  compute the last projection in float32
+    attention       library of the attention to shared keys
     usage           counter of the rows of logits
 
     Sequences of more than `shareable` tokens have position encodings that depend on their length.
     With `whole_logits`, log-probabilities come from the whole forward pass instead of the head.
     """
 
-    def __init__(self, model: Any, *, float32_logits: bool, usage: PolicyUsage) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        float32_logits: bool,
+        usage: PolicyUsage,
+        attention: Attention = "torch",
+    ) -> None:
         self.model = model
         self.causal = unwrapped(model)
         self.backbone = getattr(self.causal, self.causal.base_model_prefix)
+        self.attention = attention
         self.whole_logits = False
         self.shareable = shareable_length(self.causal)
         self.vocabulary = Vocabulary(self.causal, self.backbone, float32=float32_logits)

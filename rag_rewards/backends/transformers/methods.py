@@ -15,9 +15,9 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
 from rag_rewards.backends.transformers.forward import ModelForward, Values
 from rag_rewards.backends.transformers.scoring import GroupScoring
-from rag_rewards.backends.transformers.tree_attention import NotInTreeError
 from rag_rewards.backends.transformers.tree_scoring import score_trees
 from rag_rewards.errors import describe
 from rag_rewards.evidence.protocols import ScoreRequest

@@ -18,6 +18,7 @@ from typing import Any
 
 from rag_rewards.backends.local_models import free_memory, is_out_of_memory
 from rag_rewards.backends.selfcheck import checked_arrays, selfcheck
+from rag_rewards.backends.transformers.attention_kernels import Attention, NotInTreeError
 from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage, Values
 from rag_rewards.backends.transformers.generation import generate_batch, similar_requests
 from rag_rewards.backends.transformers.loading import (
@@ -30,7 +31,7 @@ from rag_rewards.backends.transformers.methods import choose_methods, score_with
 from rag_rewards.backends.transformers.modules import import_torch
 from rag_rewards.backends.transformers.positions import longest_sequence
 from rag_rewards.backends.transformers.scoring import GroupScoring
-from rag_rewards.backends.transformers.tree_attention import NotInTreeError
+from rag_rewards.backends.transformers.tree_attention import check_attention
 from rag_rewards.backends.trie import forward_tokens, naive_tokens
 from rag_rewards.errors import BackendError, UsageError, describe
 from rag_rewards.evidence.protocols import (
@@ -64,12 +65,15 @@ class TransformersPolicy:
     float32_logits  compute the last projection in float32, whatever the precision of the model
     plain           score each pair separately, without a cache
     is_live         whether the model generates the rollouts, such as the model in training
+    attention       library of the attention to keys that responses share: "torch", or "flashinfer"
+                    on a GPU (the extra `flashinfer`)
 
     The model can be one that is being trained: during a call it is in eval mode and without
     gradients. Sharded weights (ZeRO-3, FSDP) are not supported.
 
-    Raises UsageError for sharded weights and for a tokenizer that does not fit the model, and
-    MissingExtraError if torch or transformers is not installed.
+    Raises UsageError for sharded weights, for a tokenizer that does not fit the model and for an
+    attention that cannot run on the device of the model, and MissingExtraError if torch,
+    transformers or FlashInfer is not installed.
     """
 
     model: Any
@@ -82,6 +86,7 @@ class TransformersPolicy:
     float32_logits: bool = False
     plain: bool = False
     is_live: bool = False
+    attention: Attention = "torch"
     usage: PolicyUsage = field(default_factory=PolicyUsage)
 
     def __post_init__(self) -> None:
@@ -95,9 +100,15 @@ class TransformersPolicy:
         causal = self._forward.causal
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
         check_tokenizer(self.tokenizer, self._embeddings)
+        check_attention(self.attention, causal.device.type)
 
     def _new_forward(self) -> ModelForward:
-        forward = ModelForward(self.model, float32_logits=self.float32_logits, usage=self.usage)
+        forward = ModelForward(
+            self.model,
+            float32_logits=self.float32_logits,
+            usage=self.usage,
+            attention=self.attention,
+        )
         if self.float32_logits and hasattr(forward.causal.get_output_embeddings(), "base_layer"):
             raise UsageError("float32_logits cannot be used with an adapter on the output layer")
         return forward

@@ -11,17 +11,27 @@ context, and no mask is necessary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from rag_rewards.backends.runs import Step, similar_runs
+from rag_rewards.backends.runs import Step
+from rag_rewards.backends.transformers.attention_kernels import (
+    Attention,
+    AttentionKernel,
+    NotInTreeError,
+)
+from rag_rewards.backends.transformers.flashinfer_attention import (
+    FlashInferAttention,
+    import_flashinfer,
+)
 from rag_rewards.backends.transformers.modules import import_torch
+from rag_rewards.backends.transformers.padded_attention import PaddedAttention
+from rag_rewards.backends.transformers.ragged_attention import RaggedAttention, can_be_ragged
+from rag_rewards.errors import UsageError
 
 NAME = "rag_rewards_tree"
 """Name of the attention function."""
-
 
 _LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 """Kinds of layers in which each row attends to all keys before it, up to a distance."""
@@ -30,26 +40,23 @@ _OPTIONS = {"dropout", "is_causal", "position_ids", "cache_position", "position_
 """Options of attention functions that do not change causal attention without dropout."""
 
 
-class NotInTreeError(Exception):
-    """Attention that blocks of keys cannot express, or a device without a suitable operation."""
-
-
 class TreeAttention:
     """The keys and values of the current path, and the attention of the current step to them.
 
-    capacity  number of tokens of the longest path
+    capacity   number of tokens of the longest path
+    attention  library that computes the attention
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, attention: Attention = "torch") -> None:
         self.capacity = capacity
+        self._attention = attention
+        self._kernel: AttentionKernel | None = None
         self._step = Step((), (), ())
-        self._parts: list[_Runs] = []
         self._path: dict[int, tuple[Any, Any]] = {}
 
-    def of(self, step: Step, device: Any) -> TreeAttention:
+    def of(self, step: Step) -> TreeAttention:
         """Return the attention of the next step."""
         self._step = step
-        self._parts = [_Runs.of(runs, device) for runs in similar_runs(step.runs)]
         return self
 
     def attend(self, layer: int, query: Any, key: Any, value: Any, scale: float) -> Any:
@@ -58,36 +65,16 @@ class TreeAttention:
         query       [1, H, N, D]
         key, value  [1, K, N, D] with K heads, where H is a multiple of K
         """
-        output, total = self._own_runs(query, key, value, scale)
+        kernel = self._kernel = self._kernel or choose_kernel(self._attention, query)
+        output, total = kernel.to_runs(self._step.runs, query, key, value, scale)
         for block in self._step.blocks:
             keys, values = self._path[layer] if block.of_path else (key, value)
-            part, its_total = block_attention(
+            part, its_total = kernel.to_block(
                 query[:, :, block.rows], keys[:, :, block.keys], values[:, :, block.keys], scale
             )
             _merge(output[:, :, block.rows], total[:, :, block.rows], part, its_total)
         self._keep(layer, key, value)
         return output
-
-    def _own_runs(self, query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
-        """Return the attention of each row to the rows of its own run up to itself."""
-        results = []
-        for runs in self._parts:
-            part = [rows[:, :, runs.rows] for rows in (query, key, value)]
-            results.append(causal_attention(part[0], part[1], part[2], runs.count, scale))
-        if len(results) == 1 and self._parts[0].own is None:
-            return results[0]
-        torch = import_torch()
-        shape = (*query.shape[:3], value.shape[3])
-        output = torch.empty(shape, dtype=torch.float32, device=query.device)
-        total = torch.empty(shape[:3], dtype=torch.float32, device=query.device)
-        for runs, (its_output, its_total) in zip(self._parts, results, strict=True):
-            if runs.own is None:
-                output[:, :, runs.rows], total[:, :, runs.rows] = its_output, its_total
-            else:
-                rows = runs.rows[runs.own]
-                output[:, :, rows] = its_output[:, :, runs.own]
-                total[:, :, rows] = its_total[:, :, runs.own]
-        return output, total
 
     def _keep(self, layer: int, key: Any, value: Any) -> None:
         if not self._step.path_rows:
@@ -103,35 +90,10 @@ class TreeAttention:
             values[:, :, place] = value[:, :, rows]
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """Runs of a step that are computed together.
-
-    count  number of runs
-    rows   rows of the step in the order of the runs: a slice, or [count · L] with padded runs
-    own    places in `rows` that are not padding; None for a slice
-    """
-
-    count: int
-    rows: Any
-    own: Any = None
-
-    @classmethod
-    def of(cls, runs: Sequence[tuple[int, int]], device: Any) -> _Runs:
-        """Return runs by their first row and their length. The last row is the padding of a run."""
-        start, length = runs[0]
-        if all(run == (start + number * length, length) for number, run in enumerate(runs)):
-            return cls(len(runs), slice(start, start + len(runs) * length))
-        torch = import_torch()
-        firsts, lengths = torch.tensor(runs, device=device).T[:, :, None]
-        place = torch.arange(max(length for _, length in runs), device=device)[None]
-        rows = firsts + torch.minimum(place, lengths - 1)
-        own = (place < lengths).flatten().nonzero()[:, 0]
-        return cls(len(runs), rows.flatten(), own)
-
-
 @contextmanager
-def attention_in_tree(causal: Any, capacity: int) -> Iterator[TreeAttention]:
+def attention_in_tree(
+    causal: Any, capacity: int, attention: Attention = "torch"
+) -> Iterator[TreeAttention]:
     """Use this attention in all layers of a model, with paths of at most `capacity` tokens.
 
     Raises NotInTreeError for windows that are shorter than a path, and for layers without a
@@ -150,7 +112,7 @@ def attention_in_tree(causal: Any, capacity: int) -> Iterator[TreeAttention]:
     before = config._attn_implementation
     config._attn_implementation = NAME
     try:
-        yield TreeAttention(capacity)
+        yield TreeAttention(capacity, attention)
     finally:
         config._attn_implementation = before
 
@@ -179,6 +141,27 @@ def tree_attention(
     return output.to(query.dtype).transpose(1, 2).contiguous(), None
 
 
+def check_attention(attention: str, device: str) -> None:
+    """Raise UsageError for an unknown library, and for FlashInfer without a GPU.
+
+    Raises MissingExtraError if FlashInfer is not installed.
+    """
+    if attention not in get_args(Attention):
+        choices = ", ".join(get_args(Attention))
+        raise UsageError(f"attention must be one of {choices}, found {attention!r}")
+    if attention == "flashinfer":
+        if device != "cuda":
+            raise UsageError(f"attention='flashinfer' requires a GPU, found the device {device}")
+        import_flashinfer()
+
+
+def choose_kernel(attention: Attention, query: Any) -> AttentionKernel:
+    """Return the kernel for queries on this device and of this precision."""
+    if attention == "flashinfer":
+        return FlashInferAttention()
+    return RaggedAttention() if can_be_ragged(query) else PaddedAttention()
+
+
 def _given(options: dict[str, Any]) -> set[str]:
     return {name for name, value in options.items() if value is not None and value is not False}
 
@@ -188,65 +171,3 @@ def _merge(output: Any, total: Any, part: Any, its_total: Any) -> None:
     torch = import_torch()
     output.lerp_(part, torch.sigmoid(its_total - total)[..., None])
     torch.logaddexp(total, its_total, out=total)
-
-
-# --- attention with the logarithm of its denominator -------------------------------------------
-
-
-def block_attention(query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
-    """Return the attention of all queries to all keys, and log Σ exp of their scores.
-
-    The queries of all heads that share a key are rows of the same matrix, so that keys are not
-    repeated.
-    """
-    heads, rows = query.shape[1:3]
-    shared = key.shape[1]
-    stacked = query.reshape(1, shared, heads // shared * rows, query.shape[3])
-    output, total = _attention(stacked, key, value, False, scale)
-    return output.reshape(1, heads, rows, value.shape[3]), total.reshape(1, heads, rows)
-
-
-def causal_attention(query: Any, key: Any, value: Any, count: int, scale: float) -> tuple[Any, Any]:
-    """Return the attention within each of `count` runs of equal length, and log Σ exp."""
-    heads, rows = query.shape[1:3]
-    each = heads // key.shape[1]
-    output, total = _attention(
-        _by_run(query, count, 1),
-        _by_run(key, count, each),
-        _by_run(value, count, each),
-        True,
-        scale,
-    )
-    output = output.transpose(0, 1).reshape(1, heads, rows, value.shape[3])
-    return output, total.transpose(0, 1).reshape(1, heads, rows)
-
-
-def _by_run(rows: Any, count: int, each: int) -> Any:
-    """Return rows [1, K, R·T, D] as [R, K·each, T, D], with each head repeated `each` times."""
-    split = rows[0].unflatten(1, (count, -1)).transpose(0, 1)
-    return split if each == 1 else split.repeat_interleave(each, 1)
-
-
-def _attention(query: Any, key: Any, value: Any, causal: bool, scale: float) -> tuple[Any, Any]:
-    """Return attention in float32 and log Σ exp of the scores.
-
-    The public function of torch does not return the latter outside of a compiler.
-    """
-    aten = import_torch().ops.aten
-    half = query.element_size() == 2
-    if query.device.type == "cpu":
-        output, total = aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, scale=scale
-        )
-    elif query.device.type == "cuda" and half:
-        output, total = aten._scaled_dot_product_flash_attention(
-            query, key, value, 0.0, causal, scale=scale
-        )[:2]
-    elif query.device.type == "cuda":
-        output, total = aten._scaled_dot_product_efficient_attention(
-            query, key, value, None, True, 0.0, causal, scale=scale
-        )[:2]
-        total = total[:, :, : query.shape[2]]
-    else:
-        raise NotInTreeError(f"attention with log Σ exp on {query.device.type}")
-    return output.float(), total.float()

@@ -27,7 +27,7 @@ def score_trees(
     targets = _Targets(plan)
     every = list(steps(plan.runs, size))
     capacity = max((run.end for run in plan.runs), default=0)
-    with attention_in_tree(forward.causal, capacity) as attention:
+    with attention_in_tree(forward.causal, capacity, forward.attention) as attention:
         for step in every:
             targets.score(forward, step, attention, rows)
     return [
@@ -48,7 +48,7 @@ class _Targets:
     def score(self, forward: ModelForward, step: Step, attention: TreeAttention, rows: int) -> None:
         """Run the next step, and score the targets that its rows predict."""
         tokens = step.tokens
-        hidden = forward.run_step(tokens, step.positions, attention.of(step, forward.causal.device))
+        hidden = forward.run_step(tokens, step.positions, attention.of(step))
         first, self._done = self._done, self._done + len(tokens)
         span = slice(bisect_left(self._rows, first), bisect_left(self._rows, self._done))
         predictors = sorted(set(self._rows[span]))

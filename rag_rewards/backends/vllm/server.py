@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from rag_rewards.backends.endpoints import Limits
-from rag_rewards.backends.http import HttpError, Place, Servers, run_concurrently
+from rag_rewards.backends.http import Place, Servers, run_concurrently
 from rag_rewards.backends.http_policy import HttpPolicy, ServedModel, Version
+from rag_rewards.backends.http_responses import HttpError
 from rag_rewards.backends.sampling import sampling_parameters
 from rag_rewards.backends.selfcheck import agree, selfcheck
 from rag_rewards.backends.sequences import (

@@ -1,0 +1,70 @@
+"""Attention by FlashInfer, the extra `flashinfer`, on a GPU in bfloat16 or float16.
+
+FlashInfer selects the kernels for the GPU, such as FlashAttention 3 on Hopper. Its log Σ exp has
+the base 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rag_rewards.backends.runs import Run
+from rag_rewards.backends.transformers.modules import import_torch
+from rag_rewards.backends.transformers.ragged_attention import by_head, by_token, starts
+from rag_rewards.errors import needs_extra
+
+_WORKSPACE = 128 << 20
+"""Number of bytes that FlashInfer may use for intermediate results."""
+
+
+class FlashInferAttention:
+    """Attention to all runs of a step at a time (see `AttentionKernel`)."""
+
+    def __init__(self) -> None:
+        self._runs: Sequence[Run] = ()
+        self._planned: tuple[Any, ...] = ()
+        self._wrapper: Any = None
+
+    def to_runs(
+        self, runs: Sequence[Run], query: Any, key: Any, value: Any, scale: float
+    ) -> tuple[Any, Any]:
+        self._plan(runs, query, key, value, scale)
+        output, total = self._wrapper.run(*_rows(query, key, value), return_lse=True)
+        return _result(output, total)
+
+    def to_block(self, query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
+        output, total = import_flashinfer().single_prefill_with_kv_cache(
+            *_rows(query, key, value), causal=False, sm_scale=scale, return_lse=True
+        )
+        return _result(output, total)
+
+    def _plan(self, runs: Sequence[Run], query: Any, key: Any, value: Any, scale: float) -> None:
+        """Prepare FlashInfer for these runs and for layers with these heads."""
+        torch, device = import_torch(), query.device
+        heads = (query.shape[1], key.shape[1], query.shape[3], value.shape[3])
+        if runs is self._runs and self._planned == (heads, query.dtype, scale):
+            return
+        if self._wrapper is None:
+            workspace = torch.empty(_WORKSPACE, dtype=torch.uint8, device=device)
+            self._wrapper = import_flashinfer().BatchPrefillWithRaggedKVCacheWrapper(workspace)
+        ends = starts([len(run.tokens) for run in runs], device)
+        self._wrapper.plan(ends, ends, *heads, causal=True, sm_scale=scale, q_data_type=query.dtype)
+        self._runs, self._planned = runs, (heads, query.dtype, scale)
+
+
+def import_flashinfer() -> Any:
+    """Import FlashInfer. Raises MissingExtraError if it is not installed."""
+    with needs_extra("flashinfer"):
+        import flashinfer
+    return flashinfer
+
+
+def _rows(*tensors: Any) -> tuple[Any, ...]:
+    return tuple(by_token(tensor).contiguous() for tensor in tensors)
+
+
+def _result(output: Any, total: Any) -> tuple[Any, Any]:
+    """Return an output [N, H, V] and its log₂ Σ exp [N, H] as a kernel does, in nats."""
+    return by_head(output), (total.float() * math.log(2)).t()[None]
