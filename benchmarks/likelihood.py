@@ -3,8 +3,9 @@
     python benchmarks/likelihood.py                 # the reference workload on this machine
     python benchmarks/likelihood.py --sweep         # other contexts, documents and groups
     python benchmarks/likelihood.py --precision     # bfloat16 against float32
-    python benchmarks/likelihood.py --sizes         # rows and tokens of the vocabulary at a time
+    python benchmarks/likelihood.py --sizes         # sizes in memory at a time
     python benchmarks/likelihood.py --device cuda --shape 7b --dtype bfloat16
+    python benchmarks/likelihood.py --device cuda --shape 7b --dtype bfloat16 --attention flashinfer
 
 A group consists of a prompt with documents, one context per supporting document without this
 document, and G responses. The benchmark compares three methods on the same random weights and
@@ -33,14 +34,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from likelihood_parts import limits, sizes, timed_parts
+import likelihood_sizes
+from likelihood_parts import limits, timed_parts
 from likelihood_parts import table as parts_table
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "likelihood.md"
 METHODS = ("naive", "naive, response", "ours")
-OURS = ("ours", "ours, float32 logits")
-ROUGH = ("naive, response", *OURS)
+ROUGH = ("naive, response", "ours", "ours, float32 logits")
 METHOD = """
 `naive` computes each pair of a context and a response separately. `naive, response` computes logits
 only at the positions of the response. `ours` is the policy with transformers of this package, which
@@ -186,8 +187,11 @@ def run_method(method: str, work: Work, shape: str, dtype: str, device: str) -> 
     requests = work.requests(SHAPES[shape]["vocab_size"])
     before = peak_memory(device)
     measure = contender(method, model, shape, device)
-    run = measure(requests) | {"before": before, "peak": peak_memory(device)}
-    if method == "ours":
+    is_part = "only" in policy_options(method)  # one of several sizes
+    runs = 2 if is_part else 1
+    run = min((measure(requests) for _ in range(runs)), key=lambda each: each["seconds"])
+    run |= {"before": before, "peak": peak_memory(device)}
+    if method.startswith("ours") and not is_part:
         with timed_parts(lambda: clock(device)) as parts:
             run["whole"] = measure(requests)["seconds"]
         run["parts"] = parts
@@ -215,7 +219,8 @@ def run_in_turn(
 def contender(method: str, model: Any, shape: str, device: str) -> Measure:
     """Return a function that measures a method, after it has run once on a small group."""
     small = Work(64, 1, 2, 8).requests(SHAPES[shape]["vocab_size"])
-    measure = ours(method, model, device) if method in OURS else plainly(method, model, device)
+    of_method = ours if method.startswith("ours") else plainly
+    measure = of_method(method, model, device)
     measure(small)  # for ours, the self-check
     return measure
 
@@ -223,11 +228,14 @@ def contender(method: str, model: Any, shape: str, device: str) -> Measure:
 def ours(method: str, model: Any, device: str) -> Measure:
     from rag_rewards.backends.transformers import TransformersPolicy
 
-    exact = method == "ours, float32 logits"
-    policy = TransformersPolicy(model, Ids(), token_budget=16_384, float32_logits=exact)
+    options = policy_options(method)
+    only = options.pop("only", None)
+    policy = TransformersPolicy(model, Ids(), **options)
 
     def measure(requests: list[Any]) -> dict[str, Any]:
         policy.usage.rows = 0
+        if only and policy._methods:
+            policy._methods = (only, "plain")
         start = clock(device)
         answers = policy.score_sync(requests)
         seconds = clock(device) - start
@@ -243,6 +251,18 @@ def ours(method: str, model: Any, device: str) -> Measure:
         }
 
     return measure
+
+
+def policy_options(method: str) -> dict[str, Any]:
+    """Return the options of the policy in the name of a method, and `only` for one way to score.
+
+    An example is "ours, float32 logits, only=shared, token_budget=4096".
+    """
+    options: dict[str, Any] = {}
+    for part in method.split(", ")[1:]:
+        name, _, value = part.partition("=")
+        options[name.replace(" ", "_")] = int(value) if value.isdigit() else value or True
+    return options
 
 
 def plainly(method: str, model: Any, device: str) -> Measure:
@@ -284,21 +304,47 @@ def peak_memory(device: str) -> int:
 
 
 def spawn(
+    method: str, work: Work, options: argparse.Namespace, dtype: str | None = None
+) -> dict[str, Any]:
+    """Return the run of one method in a process of its own."""
+    run = in_process(with_attention(method, options), work, options, dtype)
+    print(f"  {work}, {method}: {run['seconds']:.1f} s", file=sys.stderr, flush=True)
+    return run
+
+
+def spawn_in_turn(
+    methods: dict[str, int], work: Work, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the fastest run of each method, from one process where they run in turn."""
+    names = {method: with_attention(method, options) for method in methods}
+    found = in_process({names[method]: methods[method] for method in methods}, work, options)
+    runs = {method: found[name] for method, name in names.items()}
+    for method, run in runs.items():
+        print(f"  {work}, {method}: {run['seconds']:.1f} s", file=sys.stderr, flush=True)
+    return runs
+
+
+def in_process(
     methods: str | dict[str, int],
     work: Work,
     options: argparse.Namespace,
     dtype: str | None = None,
 ) -> dict[str, Any]:
-    """Return what a process measures: the run of one method, or runs of several methods in turn."""
+    """Return what a new process measures."""
     arguments = json.dumps(
         [methods, vars(work), options.shape, dtype or options.dtype, options.device]
     )
     command = [sys.executable, __file__, "--one", arguments]
     process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=7_200)
     run: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    for method, each in ({methods: run} if isinstance(methods, str) else run).items():
-        print(f"  {work}, {method}: {each['seconds']:.1f} s", file=sys.stderr, flush=True)
     return run
+
+
+def with_attention(method: str, options: argparse.Namespace) -> str:
+    """Return the name of a method with the attention of the options, which only ours has."""
+    if options.attention == "torch" or not method.startswith("ours"):
+        return method
+    return f"{method}, attention={options.attention}"
 
 
 # --- the tables --------------------------------------------------------------------------------
@@ -334,7 +380,7 @@ def largest_difference(one: dict[str, Any], other: dict[str, Any]) -> float:
 def reference(work: Work, options: argparse.Namespace) -> list[str]:
     """Return a table of all methods on one workload."""
     runs = {method: spawn(method, work, options) for method in METHODS}
-    in_turn = spawn(dict.fromkeys(METHODS, options.rounds), work, options)
+    in_turn = spawn_in_turn(dict.fromkeys(METHODS, options.rounds), work, options)
     for method, run in in_turn.items():
         runs[method]["seconds"] = run["seconds"]
     ours, response = runs["ours"], runs["naive, response"]
@@ -399,7 +445,7 @@ def sweep(options: argparse.Namespace) -> list[str]:
         pairs = (1 + work.documents) * work.group * work.groups
         if pairs * work.context > options.most:
             continue
-        runs = spawn({"naive, response": options.rounds, "ours": options.rounds}, work, options)
+        runs = spawn_in_turn(dict.fromkeys(METHODS[1:], options.rounds), work, options)
         ours, other = runs["ours"], runs["naive, response"]
         lines.append(
             row(
@@ -436,9 +482,20 @@ def precision(options: argparse.Namespace) -> list[str]:
 
 
 def sizes_in_memory(options: argparse.Namespace) -> list[str]:
-    """Return a table of the time of logits with different sizes in memory."""
+    """Return tables of the time and the memory of different sizes in memory."""
     model = make_model(options.shape, options.dtype, options.device)
-    return sizes(model, lambda: clock(options.device))
+    lines = ["Seconds of 3,072 rows of logits, by rows and tokens of the vocabulary at a time:", ""]
+    lines += likelihood_sizes.logits(model, lambda: clock(options.device))
+    del model
+    works = (Work(), Work(context=8_000), Work(context=300, group=4, response=32, groups=16))
+    for method, option, values in (
+        ("tree", "prefill", likelihood_sizes.PREFILL),
+        ("shared", "token_budget", likelihood_sizes.BUDGETS),
+    ):
+        runs = {str(work): lambda name, work=work: spawn(name, work, options) for work in works}
+        lines += ["", f"The method `{method}`, by `{option}`:", ""]
+        lines += likelihood_sizes.policy(option, values, f"only={method}", runs)
+    return lines
 
 
 def row(*cells: str) -> str:
@@ -462,9 +519,10 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="100m")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--attention", choices=("torch", "flashinfer"), default="torch")
     parser.add_argument("--sweep", action="store_true", help="measure other workloads")
     parser.add_argument("--precision", action="store_true", help="compare bfloat16 with float32")
-    parser.add_argument("--sizes", action="store_true", help="compare sizes of logits in memory")
+    parser.add_argument("--sizes", action="store_true", help="compare sizes in memory at a time")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each method")
     most = "leave out workloads of the sweep with more tokens of contexts"
     parser.add_argument("--most", type=int, default=10**6, help=most)
@@ -490,7 +548,7 @@ def main() -> None:
     parts = {
         "sweep": ("Other workloads", sweep),
         "precision": ("Precision, as differences from float32", precision),
-        "sizes": ("Seconds of 3,072 rows of logits, by rows and tokens at a time", sizes_in_memory),
+        "sizes": ("Sizes in memory at a time", sizes_in_memory),
     }
     sections = [name for name in parts if getattr(options, name)]
     for name in sections:
@@ -502,8 +560,9 @@ def main() -> None:
     print(page)
     if options.shape != "tiny":
         RESULT.parent.mkdir(exist_ok=True)
-        device = [options.device] if options.device != "cpu" else []
-        name = "-".join([RESULT.stem, *sections, *device])
+        where = [options.device] if options.device != "cpu" else []
+        where += [options.attention] if options.attention != "torch" else []
+        name = "-".join([RESULT.stem, *sections, *where])
         RESULT.with_name(f"{name}.md").write_text(page, encoding="utf-8")
 
 

@@ -79,36 +79,6 @@ def limits(model: Any, tokens: int, rows: int, clock: Callable[[], float]) -> di
     }
 
 
-def sizes(model: Any, clock: Callable[[], float]) -> list[str]:
-    """Return a table of the seconds of 3,072 rows of logits, by rows and tokens at a time."""
-    import torch
-
-    from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage
-    from rag_rewards.backends.transformers.vocabulary import SLICE
-
-    forward = ModelForward(model, float32_logits=False, usage=PolicyUsage())
-    vocabulary = forward.vocabulary
-    forward.run([(1, 2)], None)
-    default = SLICE[model.device.type]
-    slices = [default * factor // 2 for factor in (1, 2, 4, 8)]
-    lines = [f"| rows | {' | '.join(f'{size:,} tokens' for size in slices)} |"]
-    lines.append(f"| --- |{' --- |' * len(slices)}")
-    for rows in (64, 256, 512, 1_024, 2_048):
-        hidden = torch.randn(rows, model.config.hidden_size, device=model.device, dtype=model.dtype)
-        cells = []
-        for size in slices:
-            vocabulary.slice = size
-            best = float("inf")
-            with forward.inference():
-                for _ in range(REPEATS):
-                    start = clock()
-                    vocabulary.logprobs(hidden, range(rows), [0] * rows, rows)
-                    best = min(best, clock() - start)
-            cells.append(f"{best * 3_072 / rows:.2f}")
-        lines.append(f"| {rows:,} | {' | '.join(cells)} |")
-    return lines
-
-
 def rate(shape: tuple[int, ...], rows: int, model: Any, clock: Callable[[], float]) -> float:
     """Return the operations per second of a product of [rows, N] with a weight [M, N]."""
     import torch

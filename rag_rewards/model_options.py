@@ -51,6 +51,8 @@ class PolicyOptions:
     """Folder of the tokenizer, for a policy on a server."""
     token_budget: int | None = None
     """Maximum number of tokens in a batch. A smaller number needs less memory."""
+    attention: str | None = None
+    """Library of the policy's attention to shared keys: torch (default), or flashinfer on a GPU."""
     truncate: bool = False
     """Drop non-supporting documents when the prompt exceeds the context length."""
     document_form: str | None = None
@@ -140,6 +142,8 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
             raise OptionError(
                 "{adapter} requires {backend} transformers: a server loads its own adapters"
             )
+        if self.backend != "transformers" and self.attention:
+            raise OptionError("{attention} requires {backend} transformers")
         if self.backend == "transformers" and self.tokenizer:
             raise OptionError(
                 "{tokenizer} is for servers: with {backend} transformers the folder of the model "
@@ -228,13 +232,13 @@ def _policy(options: ModelOptions) -> Policy:
         return _engine(options, str(options.model))
     from rag_rewards.backends.transformers import TransformersPolicy
 
-    budget = options.token_budget
+    own = {"token_budget": options.token_budget, "attention": options.attention}
     return TransformersPolicy.load(
         str(options.model),
         dtype=options.dtype,
         device=options.device,
         adapter=options.adapter,
-        **({} if budget is None else {"token_budget": budget}),
+        **{name: value for name, value in own.items() if value is not None},
     )
 
 

@@ -220,7 +220,11 @@ class RagReward(TrainerReward[Batch]):
         """Use the trainer's model for a missing policy. UsageError if another model is missing."""
         has_policy = self.scorer.models.policy is not None
         if "policy" in kinds and not has_policy and self._trainer is not None:
-            self._training_policy = training_policy(self._trainer, self._options.token_budget)
+            self._training_policy = training_policy(
+                self._trainer,
+                token_budget=self._options.token_budget,
+                attention=self._options.attention,
+            )
             models = replace(self.scorer.models, policy=self._training_policy)
             self._scorer = self._build_scorer(models)
         super()._require_models(kinds)

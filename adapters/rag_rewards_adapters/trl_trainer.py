@@ -69,8 +69,11 @@ def _template_prefix(tokenizer: Any, template: Mapping[str, Any]) -> str | None:
     return response_prefix_of(text)
 
 
-def training_policy(trainer: Any, token_budget: int | None) -> Policy:
-    """Return the model in training as a policy. UsageError if its weights are sharded."""
+def training_policy(trainer: Any, **options: Any) -> Policy:
+    """Return the model in training as a policy with these options, where None is the default.
+
+    Raises UsageError if its weights are sharded.
+    """
     plugin = getattr(trainer.accelerator.state, "deepspeed_plugin", None)
     is_zero3 = plugin is not None and plugin.zero_stage == 3
     if is_zero3 or trainer.is_fsdp_enabled:
@@ -81,11 +84,11 @@ def training_policy(trainer: Any, token_budget: int | None) -> Policy:
         )
     from rag_rewards.backends.transformers import TransformersPolicy
 
-    limit: dict[str, Any] = {} if token_budget is None else {"token_budget": token_budget}
+    given = {option: value for option, value in options.items() if value is not None}
     name = str(getattr(trainer.model.config, "_name_or_path", "")).rstrip("/").rpartition("/")[2]
     tokenizer = tokenizer_of(trainer)
     return TransformersPolicy(
-        trainer.model, tokenizer, name=name or "policy", is_live=True, **limit
+        trainer.model, tokenizer, name=name or "policy", is_live=True, **given
     )
 
 

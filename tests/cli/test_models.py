@@ -128,11 +128,20 @@ def test_similarity_without_a_policy(cli, tmp_path):
         (["--truncate"], "--truncate shortens the prompts of --model"),
         (["--model", "x", "--token-budget", "3"], "--token-budget must be at least 256"),
         (["--model", "x", "--dtype", "int4"], "dtype must be one of"),
+        (
+            ["--model", "http://127.0.0.1:9", "--backend", "vllm", "--attention", "torch"],
+            "--attention requires --backend transformers",
+        ),
+        (
+            ["--model", "{model}", "--device", "cpu", "--attention", "flashinfer"],
+            "attention='flashinfer' requires a GPU",
+        ),
     ],
 )
-def test_invalid_options(cli, tmp_path, options, message):
+def test_invalid_options(cli, model, tmp_path, options, message):
     (tmp_path / "empty").mkdir()
-    named = [option.replace("{empty}", str(tmp_path / "empty")) for option in options]
+    folders = {"empty": tmp_path / "empty", "model": model}
+    named = [option.format(**folders) for option in options]
     result = cli("score", str(EXAMPLES / "ctrl-rag.jsonl"), "-r", "ctrl-rag", *named)
     assert result.code == 2
     assert message in result.err
