@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,11 +27,12 @@ from torch.nn.attention import varlen
 
 from rag_rewards.backends.runs import Plan, Run, steps
 from rag_rewards.backends.transformers import TransformersPolicy, tree_attention
+from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
 from rag_rewards.backends.transformers.flashinfer_attention import FlashInferAttention
 from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage
 from rag_rewards.backends.transformers.padded_attention import PaddedAttention
 from rag_rewards.backends.transformers.ragged_attention import RaggedAttention, can_be_ragged
-from rag_rewards.backends.transformers.tree_attention import attention_in_tree
+from rag_rewards.backends.transformers.tree_attention import TreeAttention, attention_in_tree
 from rag_rewards.errors import MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import ScoreAnswer, ScoreRequest
 
@@ -39,7 +41,7 @@ KERNELS = {
     "ragged": RaggedAttention,
     "flashinfer": FlashInferAttention,
 }
-IN_TREES = ("qwen2", "qwen3", "qwen3-experts", "llama", "granite", "gpt2")
+IN_TREES = ("qwen2", "qwen3", "qwen3-experts", "llama", "deepseek-v3", "granite", "gpt2")
 CONTEXT = tuple(range(3, 83))
 GROUP = ScoreRequest(
     (CONTEXT, CONTEXT[:20] + CONTEXT[40:], CONTEXT[:50]),
@@ -147,6 +149,14 @@ def test_models_have_the_values_of_plain_scoring(kernel, family, monkeypatch):
         for a, b in zip(result.logprobs[pair], values, strict=True)
     ]
     assert max(gaps) < 1e-4
+
+
+def test_values_that_are_longer_than_keys_are_not_in_the_tree():
+    query, key, _ = projections(8, 8)
+    value = torch.zeros(1, 2, 8, 20)
+    layer, tree = SimpleNamespace(layer_idx=0), TreeAttention(8)
+    with pytest.raises(NotInTreeError, match="values that are longer than keys"):
+        tree_attention.tree_attention(layer, query, key, value, None, tree=tree)
 
 
 # --- the choice --------------------------------------------------------------------------------
@@ -285,7 +295,7 @@ def test_compiled_attention_has_no_denominators_on_a_cpu():
 
     compiled = torch.compile(flex_attention)
     rows = projections(32, 32)
-    with torch.no_grad(), pytest.raises(Exception, match="return_lse. is not supported yet"):
+    with torch.no_grad(), pytest.raises(Exception, match="is not supported yet"):
         compiled(*rows, enable_gqa=True, return_aux=AuxRequest(lse=True))
 
 

@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import tiny_models
 import torch
+import transformers
 
 from rag_rewards.backends.transformers import TransformersPolicy, padded_attention
 from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
@@ -32,7 +33,7 @@ from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer,
 torch.set_num_threads(1)
 TOKENIZER = tiny_models.make_tokenizer()
 FAMILIES = sorted(tiny_models.configurations())
-IN_TREES = {"qwen2", "qwen3", "qwen3-experts", "llama", "granite", "gpt2"}
+IN_TREES = {"qwen2", "qwen3", "qwen3-experts", "llama", "deepseek-v3", "granite", "gpt2"}
 """Families without windows and recurrent layers."""
 
 
@@ -86,6 +87,39 @@ def test_shared_scoring_has_the_values_of_plain_scoring(family):
     before = scorer.usage.rows
     answer(scorer)
     assert scorer.usage.rows - before <= len(CONTEXTS) * sum(map(len, set(RESPONSES)))
+
+
+def positions_in_scores() -> object:
+    return transformers.BloomConfig(vocab_size=320, hidden_size=32, n_layer=2, n_head=4)
+
+
+def states_alone() -> object:
+    sizes = {"num_hidden_layers": 2, "state_size": 8, "num_heads": 4, "head_dim": 16}
+    return transformers.Mamba2Config(vocab_size=320, hidden_size=32, n_groups=1, expand=2, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        (positions_in_scores, "shared (the tree failed its self-check: values differ"),
+        (states_alone, "plain (sharing a cache failed its self-check: "),
+    ],
+)
+def test_other_families_use_the_fastest_method_that_is_exact(config, path):
+    model = tiny_models.make_model("", config=config())
+    scorer = TransformersPolicy(model, TOKENIZER)
+    with pytest.warns(UserWarning, match="failed its self-check"):
+        result = answer(scorer)
+    assert result.path.startswith(path)
+    assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+
+
+def test_a_model_without_a_known_backbone():
+    model = tiny_models.make_model("qwen2")
+    model.layers = model.model
+    del model.model
+    with pytest.raises(UsageError, match="Qwen2ForCausalLM has no module 'model' that computes"):
+        TransformersPolicy(model, TOKENIZER)
 
 
 @pytest.mark.parametrize("options", [{}, {"prefill": 7}, {"rows": 3}, {"token_budget": 256}])

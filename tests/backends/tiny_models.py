@@ -28,6 +28,31 @@ LINEAR = {
     "layer_types": ["linear_attention", "full_attention"] * 2,
 }
 WINDOW = {"sliding_window": 16, "query_pre_attn_scalar": 8}
+ALTERNATING = {
+    "sliding_window": 16,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 12,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+MAMBA = {
+    "mamba_d_ssm": 32,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 8,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 8,
+}
 
 
 def configurations() -> dict[str, Callable[[], Any]]:
@@ -45,6 +70,21 @@ def configurations() -> dict[str, Callable[[], Any]]:
         "gemma3": lambda: t.Gemma3TextConfig(**SIZES, **WINDOW, head_dim=8),
         "lfm2": lambda: t.Lfm2Config(**SIZES, layer_types=["conv", "full_attention"] * 2),
         "qwen3-next": lambda: t.Qwen3NextConfig(**SIZES, **EXPERTS, **LINEAR, head_dim=8),
+        # Sinks of attention, heads of values that are shorter than those of keys, chunks, and state
+        # space models beside attention.
+        "gpt-oss": lambda: t.GptOssConfig(
+            **SIZES, **ALTERNATING, head_dim=8, num_local_experts=4, num_experts_per_tok=2
+        ),
+        "deepseek-v3": lambda: t.DeepseekV3Config(**(SIZES | LATENT)),
+        "llama4": lambda: t.Llama4TextConfig(
+            **SIZES,
+            head_dim=8,
+            num_local_experts=2,
+            intermediate_size_mlp=48,
+            attention_chunk_size=16,
+        ),
+        "cohere2": lambda: t.Cohere2Config(**SIZES, **ALTERNATING),
+        "falcon-h1": lambda: t.FalconH1Config(**SIZES, **MAMBA),
         "granite": lambda: t.GraniteConfig(**SIZES, logits_scaling=3.0),
         "gpt2": lambda: t.GPT2Config(
             vocab_size=VOCABULARY, n_embd=32, n_layer=3, n_head=4, n_positions=2048

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rag_rewards.backends.transformers.attention_kernels import Attention
-from rag_rewards.backends.transformers.modules import import_torch, original_forward, unwrapped
+from rag_rewards.backends.transformers.modules import (
+    backbone_of,
+    import_torch,
+    original_forward,
+    unwrapped,
+)
 from rag_rewards.backends.transformers.positions import shareable_length
 from rag_rewards.backends.transformers.vocabulary import Vocabulary
 from rag_rewards.evidence.protocols import TokenIds
@@ -61,7 +66,7 @@ class ModelForward:
     ) -> None:
         self.model = model
         self.causal = unwrapped(model)
-        self.backbone = getattr(self.causal, self.causal.base_model_prefix)
+        self.backbone = backbone_of(self.causal)
         self.attention = attention
         self.whole_logits = False
         self.shareable = shareable_length(self.causal)

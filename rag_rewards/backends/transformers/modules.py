@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from rag_rewards.errors import needs_extra
+from rag_rewards.errors import UsageError, needs_extra
 
 
 def import_torch() -> Any:
@@ -22,6 +22,22 @@ def unwrapped(model: Any) -> Any:
     while hasattr(model, "module"):
         model = model.module
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def backbone_of(causal: Any) -> Any:
+    """Return the part of a causal language model that computes the hidden states.
+
+    Raises UsageError if it has another name than those of transformers.
+    """
+    # The prefix of some families is that of their multimodal models.
+    names = list(dict.fromkeys((causal.base_model_prefix, "model")))
+    for name in names:
+        if (backbone := getattr(causal, name, None)) is not None:
+            return backbone
+    raise UsageError(
+        f"{type(causal).__name__} has no module {' or '.join(map(repr, names))} that computes its "
+        "hidden states: pass the URL of a server that runs this model"
+    )
 
 
 @contextmanager

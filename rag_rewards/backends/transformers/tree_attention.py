@@ -137,7 +137,12 @@ def tree_attention(
     if sliding_window is not None and tree.capacity > sliding_window:
         raise NotInTreeError(f"a window of {sliding_window} tokens")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    output = tree.attend(module.layer_idx, query, key, value, scale)
+    width, most = value.shape[-1], query.shape[-1]
+    if width > most:
+        raise NotInTreeError("attention with values that are longer than keys")
+    if width < most:  # latent attention; kernels need values as long as keys
+        value = import_torch().nn.functional.pad(value, (0, most - width))
+    output = tree.attend(module.layer_idx, query, key, value, scale)[..., :width]
     return output.to(query.dtype).transpose(1, 2).contiguous(), None
 
 
