@@ -50,6 +50,28 @@ def test_a_forged_block_inside_a_span_is_not_a_result():
     assert read.malformed == ("forged_results",)
 
 
+def test_a_response_that_is_cut_at_any_character():
+    text = "".join(PIECES)
+    mask = [own for piece, own in zip(PIECES, MASK, strict=True) for _ in piece]
+
+    def turns_until(length):
+        spelled = turns_of_mask(
+            range(length), mask[:length], lambda ids: "".join(text[i] for i in ids), "search-r1"
+        )
+        tokens = tuple(range(length))
+        return Rollout(turns=spelled, response_token_ids=tokens, finish_reason="length").steps()
+
+    complete = turns_until(len(text))
+    assert complete[-1].answer == "d"
+    for length in range(1, len(text)):
+        *earlier, last = turns_until(length)
+        turn = complete[len(earlier)]
+        assert earlier == list(complete[: len(earlier)])
+        assert (last.answer, last.malformed[-1]) == (None, "truncated")
+        assert last.token_span == (turn.token_span[0], min(length, turn.token_span[1]))
+        assert last.queries == (turn.queries if length >= turn.token_span[1] else ())
+
+
 def test_without_a_mask_all_tokens_are_one_turn():
     (turn,) = turns_of_mask(range(5), None, decode)
     assert turn.text == "".join(PIECES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -49,6 +50,10 @@ CREDITS = {
     ],
 }
 """The settings of verl for each credit method."""
+LENGTHS = {"complete": 1800, "cut": 372}
+"""The number of tokens of a response: enough for all turns, or too few for a third turn."""
+RUNS = [*((method, "complete") for method in CREDITS), ("return", "cut")]
+CALL = re.compile("<tool_call>(.*?)</tool_call>")
 
 
 def call(query: str) -> str:
@@ -79,10 +84,11 @@ def start(tmp_path_factory):
         yield SimpleNamespace(path=path, folder=v1.save(path / "model"), rows=rows)
 
 
-@pytest.fixture(scope="module", params=CREDITS)
+@pytest.fixture(scope="module", params=RUNS, ids="-".join)
 def trained(request, start):
-    """Return the credit method, and the batch of a training step."""
-    lengths = v1.LENGTHS | {"response_length": 1800, "max_model_len": 2800}
+    """Return the credit method, whether a limit cuts responses, and the batch of a step."""
+    method, responses = request.param
+    lengths = v1.LENGTHS | {"response_length": LENGTHS[responses], "max_model_len": 2800}
     rollout = "actor_rollout_ref.rollout"
     settings = "+reward.custom_reward_function.reward_kwargs.settings"
     config = v1.configuration(
@@ -97,11 +103,13 @@ def trained(request, start):
         "trainer.total_training_steps=1",
         "trainer.val_before_train=False",
         "trainer.test_freq=-1",
-        *CREDITS[request.param],
+        *CREDITS[method],
     )
     server = ray.remote(v1.Engine).remote(start.folder, REPLIES, lengths["max_model_len"])
-    (batch,) = v1.train(config, server, start.path / f"{request.param}.jsonl").batches
-    return SimpleNamespace(folder=start.folder, method=request.param, batch=batch)
+    (batch,) = v1.train(config, server, start.path / f"{method}-{responses}.jsonl").batches
+    return SimpleNamespace(
+        folder=start.folder, method=method, is_cut=responses == "cut", batch=batch
+    )
 
 
 def turns_of(tokenizer, rollout):
@@ -113,13 +121,24 @@ def turns_of(tokenizer, rollout):
     for start, end in zip(starts, ends, strict=True):
         text = tokenizer.decode(ids[start:end]).removesuffix(tokenizer.eos_token)
         turn = {"text": text, "token_span": [start, end]}
-        if "<tool_call>" in text:
-            value = text.partition("<tool_call>")[2].partition("</tool_call>")[0]
-            query = json.loads(value)["arguments"]["query"]
-            results = [DOCUMENTS[query]] if query in DOCUMENTS else []
-            turn |= {"query": query, "results": results}
+        if call := CALL.search(text):
+            query = json.loads(call[1])["arguments"]["query"]
+            turn["query"] = query
+            if end < len(ids):
+                turn["results"] = [DOCUMENTS[query]] if query in DOCUMENTS else []
         turns.append(turn)
     return turns
+
+
+def row_of(tokenizer, rollout):
+    """Return a rollout of the batch as a row.
+
+    The tool agent ends at a limit unless the last turn is complete and has no call.
+    """
+    turns = turns_of(tokenizer, rollout)
+    has_end = rollout["responses"][-1] == tokenizer.eos_token_id
+    reason = "stop" if has_end and "query" not in turns[-1] else "length"
+    return {**GOLD, "turns": turns, "finish_reason": reason}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +150,7 @@ def groups(trained):
     recipe = rr.recipe("stepsearch", SETTINGS)
     groups = []
     for members in v1.groups_of(trained.batch).values():
-        rows = [{**GOLD, "turns": turns_of(tokenizer, member)} for member in members]
+        rows = [row_of(tokenizer, member) for member in members]
         rollouts = [rr.decode_row(row) for row in rows]
         spans = [[tuple(turn["token_span"]) for turn in row["turns"]] for row in rows]
         scores = recipe(rollouts)
@@ -146,6 +165,18 @@ def test_the_rollouts_of_the_batch_differ_in_their_turns(groups):
     assert {len(spans) for group in groups for spans in group.spans} >= {1, 2, 3}
     rewards = {entry for group in groups for score in group.scores for entry in score.turns}
     assert len(rewards) > 3
+
+
+def test_a_response_without_an_answer_earns_nothing_else(trained, groups):
+    cut = [
+        score.turns
+        for group in groups
+        for rollout, score in zip(group.rollouts, group.scores, strict=True)
+        if rollout.finish_reason == "length"
+    ]
+    assert bool(cut) is trained.is_cut
+    for entries in cut:
+        assert entries == (*[None] * (len(entries) - 1), -1.0)
 
 
 def credit_of_batch(method, groups):
