@@ -49,6 +49,25 @@ def finish_reason(tokenizer: Any, ids: Sequence[int], max_length: int) -> str:
     return "length" if len(ids) >= max_length and not has_end else "stop"
 
 
+def tool_loop_limit(messages: Sequence[Mapping[str, Any]], max_turns: float) -> str | None:
+    """Return the limit that ended a trainer's tool loop, or None if the model ended it.
+
+    The loop continues until a message of the model contains no call. If the last message is a call
+    or a result, the loop has reached `max_turns` messages of the model, or the next tokens do not
+    fit into the response.
+
+    >>> call, result = {"role": "assistant", "tool_calls": [{}]}, {"role": "tool"}
+    >>> answer = {"role": "assistant", "content": "Seine"}
+    >>> [tool_loop_limit(end, 2) for end in ([call, result, answer], [call], [call, result, call])]
+    [None, 'length', 'max_turns']
+    """
+    last = messages[-1]
+    if last["role"] == "assistant" and not last.get("tool_calls"):
+        return None
+    turns = sum(message["role"] == "assistant" for message in messages)
+    return "max_turns" if turns >= max_turns else "length"
+
+
 def opened_tag(tokenizer: Any, prompt_ids: Sequence[int]) -> str | None:
     """Return the tag that a prompt opens at its end, such as <think>, or None."""
     end = tokenizer.decode(list(prompt_ids[-_TAG_TOKENS:]), skip_special_tokens=False)

@@ -358,7 +358,7 @@ class RagReward(TrainerReward[Batch]):
             response_prefix=reader.prompt_prefix(prompt),
             prompt_token_ids=tokens.get("prompt_token_ids"),
             response_token_ids=list(ids) if ids is not None else None,
-            finish_reason=reader.finish_reason(ids),
+            finish_reason=reader.finish_reason(ids, turns.get("response")),
             step=batch.step,
             split=self._split,
             weight_version=batch.step,

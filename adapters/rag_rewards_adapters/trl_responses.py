@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import response_prefix_of
-from rag_rewards_adapters.response_text import response_text
+from rag_rewards_adapters.response_text import response_text, tool_loop_limit
 from rag_rewards_adapters.trl_trainer import TrainerSettings
 
 
@@ -53,11 +53,21 @@ class ResponseReader:
         content = message.get("content") or ""
         return (f"<think>{thought}</think>{content}" if thought else content), None
 
-    def finish_reason(self, ids: Sequence[int] | None) -> str | None:
-        """Return `stop` or `length` by the last token; None if it is not known."""
+    def finish_reason(
+        self, ids: Sequence[int] | None, messages: Sequence[Mapping[str, Any]] | None = None
+    ) -> str | None:
+        """Return `length` or `max_turns` if a limit ended the response, else `stop`.
+
+        The reason depends on the last token and on the messages of the tool loop. It is None if it
+        is not known.
+        """
         if self.settings is None or not ids:
             return None
-        return "stop" if ids[-1] in self.settings.end_tokens else "length"
+        if ids[-1] not in self.settings.end_tokens:
+            return "length"
+        if messages is None or self.settings.max_turns is None:
+            return "stop"
+        return tool_loop_limit(messages, self.settings.max_turns) or "stop"
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids."""

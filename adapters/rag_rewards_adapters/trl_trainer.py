@@ -23,6 +23,7 @@ class TrainerSettings:
     response_prefix   the tag that the chat template opens at the end of each prompt
     parses_thoughts   whether the tokenizer separates thoughts from the text of a message
     template          arguments of the chat template
+    max_turns         greatest number of messages of the model in the tool loop, None without tools
     """
 
     group_size: int
@@ -31,6 +32,7 @@ class TrainerSettings:
     response_prefix: str | None
     parses_thoughts: bool
     template: Mapping[str, Any]
+    max_turns: int | None
 
     @classmethod
     def of(cls, trainer: Any) -> TrainerSettings:
@@ -50,6 +52,7 @@ class TrainerSettings:
             response_prefix=_template_prefix(tokenizer, template),
             parses_thoughts=any(parsers),
             template=template,
+            max_turns=trainer.max_tool_calling_iterations + 1 if trainer.tools else None,
         )
 
 

@@ -244,7 +244,7 @@ class RagGroupAgentLoop:
                 output,
                 inner=self.inner,
                 tokenizer=self.tokenizer,
-                tool_format=str(self.config.actor_rollout_ref.rollout.multi_turn.format),
+                multi_turn=self.config.actor_rollout_ref.rollout.multi_turn,
                 template=template_arguments(self.config),
                 dialect=dialect_at(scorer.reward, to_builtins(columns.get("global_steps"))),
             )
@@ -264,13 +264,13 @@ class RagGroupAgentLoop:
         self, output: Any, columns: Mapping[str, Any], fields: dict[str, Any]
     ) -> Rollout | RolloutError:
         response_length = self.config.actor_rollout_ref.rollout.response_length
+        reason = finish_reason(self.tokenizer, output.response_ids, response_length)
         return rollout_from_row(
             {**columns, "tool_extra_fields": output.extra_fields},
             group=self._prompt_id(columns),
             prompt=to_builtins(list(columns["raw_prompt"])),
-            finish_reason=finish_reason(self.tokenizer, output.response_ids, response_length),
             weight_version=_weight_version(output.extra_fields),
-            **fields,
+            **{"finish_reason": reason, **fields},
         )
 
     def _response_fields(self, turns: Sequence[tuple[bool, list[int]]]) -> dict[str, Any]:

@@ -8,12 +8,17 @@ results, unless the loop returns `turns` in its `extra_fields`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.turns.masks import runs, turns_of_mask
-from rag_rewards_adapters.response_text import response_text, tool_message_borders
+from rag_rewards_adapters.response_text import (
+    response_text,
+    tool_loop_limit,
+    tool_message_borders,
+)
 from rag_rewards_adapters.turn_rows import turn_rows, with_spans
 
 TOOL_AGENT = "tool_agent"
@@ -24,13 +29,15 @@ async def turn_fields(
     *,
     inner: str,
     tokenizer: Any,
-    tool_format: str,
+    multi_turn: Any,
     template: Mapping[str, Any],
     dialect: str,
 ) -> dict[str, Any]:
     """Return the turns of an output as fields of a row: `turns`, or messages as `response`.
 
-    Raises DataError for an output without own tokens.
+    The fields contain `finish_reason` if `tool_agent` ended at a limit. `multi_turn` is the section
+    of verl's configuration with the limits and the format of calls. Raises DataError for an output
+    without own tokens.
     """
     ids, mask = list(output.response_ids), list(output.response_mask)
     tokens = {"response_token_ids": tuple(ids), "prompt_token_ids": tuple(output.prompt_ids)}
@@ -41,8 +48,10 @@ async def turn_fields(
         return response_text(tokenizer, part)
 
     if inner == TOOL_AGENT and dialect in ("auto", "tools"):
-        messages = await _messages(ids, mask, tokenizer, tool_format, template)
-        return {"response": messages, **tokens}
+        messages = await _messages(ids, mask, tokenizer, str(multi_turn.format), template)
+        limit = tool_loop_limit(messages, _max_turns(multi_turn))
+        reason = {} if limit is None else {"finish_reason": limit}
+        return {"response": messages, **reason, **tokens}
     return {"turns": turn_rows(turns_of_mask(ids, mask, decode, dialect)), **tokens}
 
 
@@ -86,6 +95,12 @@ async def _messages(
             text = text.removeprefix(before).removesuffix(after).strip()
             messages.append({"role": "tool", "content": text})
     return messages
+
+
+def _max_turns(multi_turn: Any) -> float:
+    """Return the greatest number of messages of the model. 0 and null are no limit."""
+    own, replies = multi_turn.max_assistant_turns, multi_turn.max_user_turns
+    return min(own or math.inf, (replies or math.inf) + 1)
 
 
 def _without_end(text: str, tokenizer: Any) -> str:

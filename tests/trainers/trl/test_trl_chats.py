@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 import pytest
 from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward
-from trl_runs import DOCUMENTS, make_tokenizer, rows, says, trainer
+from trl_runs import (
+    CALL,
+    DOCUMENTS,
+    look_up,
+    make_tokenizer,
+    qwen3_tokenizer,
+    reply,
+    rows,
+    says,
+    trainer,
+)
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import ScoreRequest
@@ -87,50 +95,24 @@ class TestOpenedThinking:
         assert full
 
 
-def look_up(query: str) -> str:
-    """
-    Search the library.
-
-    Args:
-        query: what to look for
-
-    Returns:
-        What was found.
-    """
-    return f"About {query}: the Seine, <answer>Seine</answer>."
-
-
 class TestTools:
     """The trainer's own tool loop, with fixed responses of the model."""
 
-    CALL = '<tool_call>\n{"name": "look_up", "arguments": {"query": "Paris"}}\n</tool_call>'
-
     def run(self, tmp_path: Any, reward: RagReward, turns: list[list[str]]) -> Any:
-        tokenizer = make_tokenizer()
-        template = files("trl").joinpath("chat_templates/qwen3.jinja").read_text()
-        tokenizer.chat_template = template
         run = trainer(
             tmp_path,
             reward,
-            tokenizer=tokenizer,
+            tokenizer=qwen3_tokenizer(),
             tools=[look_up],
             args={"max_steps": 1, "max_completion_length": 900},
         )
-        replies: Iterator[list[str]] = iter(turns)
-
-        def sampled(prompt_ids: Any, *_: Any, **__: Any) -> tuple[list[list[int]], None]:
-            texts = next(replies)
-            assert len(texts) == len(prompt_ids)
-            end = tokenizer.eos_token_id
-            return [[*tokenizer.encode(text), end] for text in texts], None
-
-        run._generate_single_turn = sampled
+        reply(run, turns)
         return run
 
     def test_tool_messages_are_not_part_of_the_response(self, tmp_path: Any) -> None:
         reward = RagReward("naive-grpo")
         well = "<think>It says so.</think><answer>Seine</answer>"
-        turns = [[self.CALL, self.CALL, well, "no idea"], [well, "I do not know."]]
+        turns = [[CALL, CALL, well, "no idea"], [well, "I do not know."]]
         run = self.run(tmp_path, reward, turns)
         reward.bind(run)
         run.train()
@@ -142,7 +124,7 @@ class TestTools:
     ) -> None:
         requests_seen: list[ScoreRequest] = []
         reward = RagReward("ctrl-rag-clr")
-        run = self.run(tmp_path, reward, [[self.CALL] * 4, ["The Seine."] * 4])
+        run = self.run(tmp_path, reward, [[CALL] * 4, ["The Seine."] * 4])
         reward.bind(run)
         policy = reward.scorer.models.policy
         score = policy.score_sync
@@ -161,8 +143,7 @@ class TestTools:
 def test_thoughts_parsed_by_the_tokenizer_are_scored(tmp_path: Any) -> None:
     from trl.chat_template_utils import add_response_schema
 
-    tokenizer = make_tokenizer()
-    tokenizer.chat_template = files("trl").joinpath("chat_templates/qwen3.jinja").read_text()
+    tokenizer = qwen3_tokenizer()
     add_response_schema(tokenizer)
     reward = RagReward("ground-grpo-stage1", **STAGE1)
     run = trainer(

@@ -17,7 +17,20 @@ import torch
 from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward, TurnGRPOTrainer
 from trl import GRPOTrainer
-from trl_runs import advantages, config, make_model, make_tokenizer, naive, says, trainer, weights
+from trl_runs import (
+    CALL,
+    advantages,
+    config,
+    look_up,
+    make_model,
+    make_tokenizer,
+    naive,
+    qwen3_tokenizer,
+    reply,
+    says,
+    trainer,
+    weights,
+)
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -283,6 +296,80 @@ def test_messages_of_the_tool_loop_are_turns(tmp_path: Any) -> None:
     assert turns[-1].answer == "Seine"
     # returns 2, 1, 0 and 0, held; means 1, .5, 0; standard deviation of the first returns 1
     assert output["advantages"].tolist() == [[1, 1, 0, 0, 0.5, 0, 0], [-1, -1, 0, 0, 0, 0, 0]]
+
+
+def tool_loop(folder: Any, *texts: str, **args: Any) -> tuple[Any, Any]:
+    """Run the tool loop with these texts of the model, and return a rollout and its advantages.
+
+    The reward of a rollout is the number of its searches, plus 10 if the answer is Seine. The
+    second rollout of the group answers wrongly at once.
+    """
+    seen: list[Any] = []
+
+    def searches(rollout: Any) -> Score:
+        *turns, last = rollout.steps()
+        seen.append(rollout)
+        entries = (*(float(turn.is_search) for turn in turns), 10.0 * (last.answer == "Seine"))
+        return Score(sum(entries), turns=entries)
+
+    run = turn_trainer(
+        folder,
+        RagReward(custom("searches", searches)),
+        tokenizer=qwen3_tokenizer(),
+        tools=[look_up],
+        credit="return",
+        credit_options={"scale": "none"},
+        args={"max_completion_length": 900, **args},
+    )
+    reply(run, [[texts[0], "Rhone"], *([text] for text in texts[1:])])
+    output = batch_of(run)
+    return seen[-2], output["advantages"][0].tolist()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: Any) -> list[tuple[int, int]]:
+    """Return the spans of the two turns of a response that no limit cuts."""
+    rollout, values = tool_loop(tmp_path_factory.mktemp("whole"), CALL, "Seine")
+    (_, end), (start, last) = spans = [turn.token_span for turn in rollout.steps()]
+    # returns 11 and 10 against 0; means 5.5 and 5
+    assert values == [5.5] * end + [0.0] * (start - end) + [5.0] * (last - start)
+    assert rollout.finish_reason == "stop"
+    return spans
+
+
+@pytest.mark.parametrize("place", ["in the call", "at its end", "in the result"])
+def test_a_search_whose_result_a_limit_cuts_off(tmp_path: Any, whole: Any, place: str) -> None:
+    """TRL leaves out a result that does not fit completely."""
+    (_, end), (start, _) = whole
+    length = {"in the call": end - 3, "at its end": end, "in the result": start - 1}[place]
+    rollout, values = tool_loop(tmp_path, CALL, max_completion_length=length)
+    (turn,) = rollout.steps()
+    assert turn.token_span == (0, min(length, end))
+    assert turn.queries == (() if place == "in the call" else ("Paris",))
+    assert (turn.results, turn.answer) == (None, None)
+    assert (turn.malformed, rollout.finish_reason) == (("truncated",), "length")
+    assert not any(values)
+
+
+def test_an_answer_that_a_limit_cuts_off(tmp_path: Any, whole: Any) -> None:
+    """The first turn is a complete search, and keeps its reward."""
+    (_, end), (start, last) = whole
+    for length in (start + 1, last - 1):
+        rollout, values = tool_loop(tmp_path, CALL, "Seine", max_completion_length=length)
+        assert [turn.token_span for turn in rollout.steps()] == [(0, end), (start, length)]
+        assert [turn.malformed for turn in rollout.steps()] == [(), ("truncated",)]
+        assert (rollout.steps()[-1].answer, rollout.finish_reason) == (None, "length")
+        assert values == [0.5] * end + [0.0] * (length - end)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(CALL, "max_turns"), ("Seine", "stop")], ids=["search", "answer"]
+)
+def test_a_limit_of_calls(tmp_path: Any, text: str, reason: str) -> None:
+    rollout, _ = tool_loop(tmp_path, CALL, text, max_tool_calling_iterations=1)
+    assert rollout.finish_reason == reason
+    names = ("truncated",) if reason == "max_turns" else ()
+    assert [turn.malformed for turn in rollout.steps()] == [(), names]
 
 
 def test_an_unscored_rollout_gets_no_advantage(tmp_path: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,44 @@ def says(*texts: str) -> Any:
         }
 
     return rollout
+
+
+# --- the tool loop of TRL ------------------------------------------------------------------------
+
+CALL = '<tool_call>\n{"name": "look_up", "arguments": {"query": "Paris"}}\n</tool_call>'
+
+
+def look_up(query: str) -> str:
+    """
+    Search the library.
+
+    Args:
+        query: what to look for
+
+    Returns:
+        What was found.
+    """
+    return f"About {query}: the Seine, <answer>Seine</answer>."
+
+
+def qwen3_tokenizer() -> Any:
+    """Return the tokenizer with a chat template that has tools."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = files("trl").joinpath("chat_templates/qwen3.jinja").read_text()
+    return tokenizer
+
+
+def reply(trainer: Any, turns: Sequence[Sequence[str]]) -> None:
+    """Replace the model of a trainer by fixed texts, one list for each generation of a batch."""
+    tokenizer, most, replies = trainer.processing_class, trainer.max_completion_length, iter(turns)
+
+    def sampled(prompt_ids: Any, *_: Any, **__: Any) -> tuple[list[list[int]], None]:
+        texts = next(replies)
+        assert len(texts) == len(prompt_ids)
+        end = tokenizer.eos_token_id
+        return [[*tokenizer.encode(text), end][:most] for text in texts], None
+
+    trainer._generate_single_turn = sampled
 
 
 def advantages(trainer: GRPOTrainer) -> list[float]:

@@ -221,6 +221,125 @@ def test_queries_and_results_come_from_the_tools(monkeypatch, folder, tmp_path, 
             assert first["token_span"][0] == 0
 
 
+# --- responses that a limit cuts -----------------------------------------------------------------
+
+ANSWERED = {"Paris": [CALL], "what the tool says": ["Seine"]}
+"""A search, and then the answer."""
+SEARCHED = ("river",)
+"""The query of `CALL`."""
+
+
+@pytest.fixture
+def cut(monkeypatch, folder, tmp_path, registry):  # noqa: F811
+    """Return a function that runs a group with the replies `ANSWERED` under limits of verl.
+
+    It returns the rewards of the tokens of each turn, and the rollout that the recipe reads.
+    """
+    read, rollouts = verl_group.RagGroupAgentLoop._rollout, []
+
+    async def spy(self, state, output, columns):
+        rollouts.append(await read(self, state, output, columns))
+        return rollouts[-1]
+
+    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_rollout", spy)
+
+    def run(**limits):
+        config = with_tools(
+            tmp_path,
+            folder,
+            SEARCHES,
+            "algorithm.adv_estimator=rag_turn_return",
+            *(f"actor_rollout_ref.rollout.{name}={value}" for name, value in limits.items()),
+        )
+        engine = engine_of(folder, ANSWERED)
+        queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
+        assert queue.status("uid-0") == "finished"
+        return runs_of(trajectories(queue)[0]), rollouts[-1]
+
+    return run
+
+
+@pytest.fixture
+def spans(cut):
+    """Return the spans of the two turns of a response that no limit cuts."""
+    values, rollout = cut()
+    assert [turn[-1] for turn in values] == [0.5, 1.0]
+    assert rollout.finish_reason == "stop"
+    first, last = (turn.token_span for turn in rollout.steps())
+    assert first[0] == 0 < first[1] < last[0] < last[1] == len(rollout.response_token_ids)
+    return first, last
+
+
+@pytest.mark.parametrize(
+    ("position", "queries"),
+    [(-2, ()), (-1, SEARCHED), (0, SEARCHED), (1, SEARCHED)],
+    ids=["in the call", "before its end token", "at its end", "in the result"],
+)
+def test_a_search_whose_result_a_limit_cuts_off(cut, spans, position, queries):
+    """verl leaves out a result that does not fit completely."""
+    end = spans[0][1]
+    values, rollout = cut(response_length=end + position)
+    (turn,) = rollout.steps()
+    assert turn.token_span == (0, min(end, end + position))
+    assert (turn.queries, turn.results, turn.answer) == (queries, None, None)
+    assert (turn.malformed, rollout.finish_reason) == (("truncated",), "length")
+    assert values == [[0.0] * turn.token_span[1]]
+
+
+@pytest.mark.parametrize("position", [-1, 0], ids=["in the result", "at its end"])
+def test_a_result_without_room_for_a_further_turn(cut, spans, position):
+    (_, end), (start, _) = spans
+    values, rollout = cut(response_length=start + position)
+    (turn,) = rollout.steps()
+    assert turn.token_span == (0, end)
+    assert (turn.queries, turn.results) == (SEARCHED, None)
+    assert (turn.malformed, rollout.finish_reason) == (("truncated",), "length")
+    assert values == [[0.0] * end]
+
+
+@pytest.mark.parametrize("tokens", ["first", "all but the end token"])
+def test_an_answer_that_a_limit_cuts_off(cut, spans, tokens):
+    """The first turn is a complete search, and keeps its reward."""
+    first, (start, end) = spans
+    length = start + 1 if tokens == "first" else end - 1
+    values, rollout = cut(response_length=length)
+    search, last = rollout.steps()
+    assert (search.token_span, last.token_span) == (first, (start, length))
+    assert (search.malformed, last.malformed) == ((), ("truncated",))
+    assert (rollout.finish_reason, last.answer) == ("length", None)
+    assert values == [[*[0.0] * (first[1] - 1), 0.5], [0.0] * (length - start)]
+
+
+def test_a_response_that_ends_at_the_limit_is_complete(cut, spans):
+    values, rollout = cut(response_length=spans[1][1])
+    assert (rollout.finish_reason, rollout.steps()[-1].answer) == ("stop", "Seine")
+    assert [turn[-1] for turn in values] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("limit", "turns", "reason"),
+    [
+        ("max_assistant_turns", 1, "max_turns"),
+        ("max_assistant_turns", 2, "stop"),
+        ("max_user_turns", 1, "stop"),
+    ],
+)
+def test_a_limit_of_turns(cut, limit, turns, reason):
+    """A limit has no effect on a rollout whose last allowed turn is an answer."""
+    values, rollout = cut(**{f"multi_turn.{limit}": turns})
+    assert rollout.finish_reason == reason
+    assert (rollout.steps()[-1].malformed == ("truncated",)) is (reason == "max_turns")
+    assert [turn[-1] for turn in values] == ([0.0] if reason == "max_turns" else [0.5, 1.0])
+
+
+def test_a_search_after_the_last_allowed_result(cut, monkeypatch):
+    monkeypatch.setitem(ANSWERED, "what the tool says", [CALL])
+    values, rollout = cut(**{"multi_turn.max_user_turns": 1})
+    assert rollout.finish_reason == "max_turns"
+    assert [turn.malformed for turn in rollout.steps()] == [(), ("truncated",)]
+    assert [turn[-1] for turn in values] == [0.5, 0.0]
+
+
 def test_the_sum_is_said_once(monkeypatch, folder, tmp_path, registry, caplog):  # noqa: F811
     queue = run_group(monkeypatch, folder, tmp_path, SEARCHES, "algorithm.adv_estimator=grpo")
     assert queue.status("uid-0") == "finished"
