@@ -402,6 +402,66 @@ def test_an_adapter_on_the_head_uses_the_whole_head():
     assert worst(answer(scorer), tiny_models.naive(model, GROUP)) < 1e-4
 
 
+class Int8Head(torch.nn.Linear):
+    """A head with weights of eight bits, as libraries for quantization define them."""
+
+    def __init__(self, head: torch.nn.Linear) -> None:
+        super().__init__(head.in_features, head.out_features, bias=False)
+        self.scale = head.weight.detach().abs().amax() / 127
+        levels = (head.weight.detach() / self.scale).round().to(torch.int8)
+        self.weight = torch.nn.Parameter(levels, requires_grad=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden @ (self.weight.float() * self.scale).t()
+
+
+class PackedHead(torch.nn.Module):
+    """A head whose weights are not a tensor, as in `torch.ao.nn.quantized`."""
+
+    def __init__(self, head: torch.nn.Linear) -> None:
+        super().__init__()
+        self.inner = Int8Head(head)
+
+    def weight(self) -> torch.Tensor:
+        return self.inner.weight
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.inner(hidden)
+
+
+def test_a_quantized_head_is_used_as_a_whole():
+    model = tiny_models.make_model("llama")
+    model.lm_head = Int8Head(model.lm_head)
+    scorer = TransformersPolicy(model, TOKENIZER)
+    assert scorer._forward.vocabulary.slice is None
+    result = answer(scorer)
+    assert result.path == "tree"
+    assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+
+
+def test_a_head_without_a_tensor_of_weights_uses_the_forward_pass_of_the_model():
+    model = tiny_models.make_model("llama")
+    model.lm_head = PackedHead(model.lm_head)
+    scorer = TransformersPolicy(model, TOKENIZER)
+    with pytest.warns(UserWarning, match="the head alone failed its self-check"):
+        result = answer(scorer)
+    assert result.path.startswith("plain (whole logits, since the head alone failed")
+    assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+
+
+def test_a_head_with_the_weights_of_the_embeddings():
+    config = tiny_models.configurations()["llama"]()
+    config.tie_word_embeddings = True
+    model = tiny_models.make_model("llama", config=config)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    scorer = TransformersPolicy(model, TOKENIZER)
+    scorer._forward.vocabulary.slice = 50
+    result = answer(scorer)
+    assert result.path == "tree"
+    assert scorer._forward.vocabulary._is_product
+    assert worst(result, tiny_models.naive(model, GROUP)) < 1e-4
+
+
 def test_plain_scoring_on_request():
     scorer = policy(plain=True)
     result = answer(scorer)
