@@ -458,7 +458,7 @@ def sweep(options: argparse.Namespace) -> list[str]:
                 f"{formula(work)[0]:,}",
                 f"{other['seconds']:.1f}",
                 f"{ours['seconds']:.1f}",
-                f"{other['seconds'] / ours['seconds']:.1f} ×",
+                f"{other['seconds'] / ours['seconds']:.2f} ×",
                 f"{largest_difference(ours, other):.1g}",
             )
         )
