@@ -31,12 +31,15 @@ class FlashInferAttention:
         self, runs: Sequence[Run], query: Any, key: Any, value: Any, scale: float
     ) -> tuple[Any, Any]:
         self._plan(runs, query, key, value, scale)
-        output, total = self._wrapper.run(*_rows(query, key, value), return_lse=True)
+        rows = [by_token(part).contiguous() for part in (query, key, value)]
+        output, total = self._wrapper.run(*rows, return_lse=True)
         return _result(output, total)
 
     def to_block(self, query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
+        # FlashInfer reads keys with any strides, so that shared keys are not copied.
+        query, key, value = by_token(query), by_token(key), by_token(value)
         output, total = import_flashinfer().single_prefill_with_kv_cache(
-            *_rows(query, key, value), causal=False, sm_scale=scale, return_lse=True
+            query, key, value, causal=False, sm_scale=scale, return_lse=True
         )
         return _result(output, total)
 
@@ -59,10 +62,6 @@ def import_flashinfer() -> Any:
     with needs_extra("flashinfer"):
         import flashinfer
     return flashinfer
-
-
-def _rows(*tensors: Any) -> tuple[Any, ...]:
-    return tuple(by_token(tensor).contiguous() for tensor in tensors)
 
 
 def _result(output: Any, total: Any) -> tuple[Any, Any]:
