@@ -95,7 +95,10 @@ class FlashInfer:
             causal: bool,
             sm_scale: float,
             q_data_type: Any,
+            disable_split_kv: bool = False,
         ) -> None:
+            # Parts of the keys need a workspace that grows with the heads that share keys.
+            assert disable_split_kv
             type(self).plans += 1
             self.shape = (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo)
             self.kind = q_data_type

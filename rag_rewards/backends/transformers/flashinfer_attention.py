@@ -53,7 +53,17 @@ class FlashInferAttention:
             workspace = torch.empty(_WORKSPACE, dtype=torch.uint8, device=device)
             self._wrapper = import_flashinfer().BatchPrefillWithRaggedKVCacheWrapper(workspace)
         ends = starts([len(run.tokens) for run in runs], device)
-        self._wrapper.plan(ends, ends, *heads, causal=True, sm_scale=scale, q_data_type=query.dtype)
+        self._wrapper.plan(
+            ends,
+            ends,
+            *heads,
+            causal=True,
+            sm_scale=scale,
+            q_data_type=query.dtype,
+            # Outputs of parts of the keys can exceed the workspace, because their number grows with
+            # the number of heads that share keys.
+            disable_split_kv=True,
+        )
         self._runs, self._planned = runs, (heads, query.dtype, scale)
 
 
