@@ -25,7 +25,7 @@ import torch
 import transformers
 from torch.nn.attention import varlen
 
-from rag_rewards.backends.runs import Plan, Run, steps
+from rag_rewards.backends.runs import Plan, Run, Step, steps
 from rag_rewards.backends.transformers import TransformersPolicy, tree_attention
 from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
 from rag_rewards.backends.transformers.flashinfer_attention import FlashInferAttention
@@ -163,6 +163,31 @@ def test_models_have_the_values_of_plain_scoring(kernel, family, monkeypatch):
         for a, b in zip(result.logprobs[pair], values, strict=True)
     ]
     assert max(gaps) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("kernel", "length"),
+    [("padded", 16), ("ragged", 16), ("flashinfer", 12)],
+    indirect=["kernel"],
+)
+def test_values_that_are_shorter_than_keys(kernel, length, monkeypatch):
+    """The operations of torch need values as long as keys. FlashInfer has kernels for others."""
+    to_runs, lengths = kernel.to_runs, []
+
+    def spy(self, runs, query, key, value, scale):
+        lengths.append(value.shape[3])
+        return to_runs(self, runs, query, key, value, scale)
+
+    monkeypatch.setattr(kernel, "to_runs", spy)
+    monkeypatch.setattr(tree_attention, "choose_kernel", lambda *_: kernel())
+    query, key, value = projections(8, 8)
+    value = value[..., :12].contiguous()
+    tree = TreeAttention(8).of(Step((Run(0, [0] * 8),), (), ()))
+    layer = SimpleNamespace(layer_idx=0)
+    output, _ = tree_attention.tree_attention(layer, query, key, value, None, tree=tree)
+    expected, _ = definition(query, key, value, True, 0.25)
+    assert lengths == [length]
+    assert (output.transpose(1, 2) - expected).abs().max() < 1e-5
 
 
 def test_values_that_are_longer_than_keys_are_not_in_the_tree():

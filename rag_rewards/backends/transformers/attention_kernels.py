@@ -26,7 +26,11 @@ class AttentionKernel(Protocol):
     Both methods take query [1, H, N, D], key [1, K, M, D], value [1, K, M, V] and the scale of the
     scores. They return the output [1, H, N, V], and log Σ exp of the scores in nats [1, H, N], both
     in float32.
+
+    needs_equal_lengths  whether V must equal D
     """
+
+    needs_equal_lengths: bool
 
     def to_runs(
         self, runs: Sequence[Run], query: Any, key: Any, value: Any, scale: float

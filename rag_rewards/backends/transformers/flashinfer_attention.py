@@ -22,6 +22,8 @@ _WORKSPACE = 128 << 20
 class FlashInferAttention:
     """Attention to all runs of a step at a time (see `AttentionKernel`)."""
 
+    needs_equal_lengths = False
+
     def __init__(self) -> None:
         self._runs: Sequence[Run] = ()
         self._planned: tuple[Any, ...] = ()

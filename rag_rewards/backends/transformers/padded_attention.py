@@ -19,6 +19,8 @@ from rag_rewards.backends.transformers.modules import import_torch
 class PaddedAttention:
     """Attention to runs of similar length at a time (see `AttentionKernel`)."""
 
+    needs_equal_lengths = True
+
     def __init__(self) -> None:
         self._runs: Sequence[Run] = ()
         self._parts: list[_Part] = []

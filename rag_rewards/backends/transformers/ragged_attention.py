@@ -38,6 +38,8 @@ def _is_in_torch() -> bool:
 class RaggedAttention:
     """Attention to all runs of a step at a time (see `AttentionKernel`)."""
 
+    needs_equal_lengths = True
+
     def __init__(self) -> None:
         self._runs: Sequence[Run] = ()
         self._lengths: list[int] = []

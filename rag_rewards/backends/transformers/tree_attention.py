@@ -60,12 +60,16 @@ class TreeAttention:
         return self
 
     def attend(self, layer: int, query: Any, key: Any, value: Any, scale: float) -> Any:
-        """Return the output [1, H, N, D] of a layer in float32, and keep what later steps need.
+        """Return the output [1, H, N, V] of a layer in float32, and keep what later steps need.
 
-        query       [1, H, N, D]
-        key, value  [1, K, N, D] with K heads, where H is a multiple of K
+        query  [1, H, N, D]
+        key    [1, K, N, D] with K heads, where H is a multiple of K
+        value  [1, K, N, V], where V is at most D
         """
         kernel = self._kernel = self._kernel or choose_kernel(self._attention, query)
+        length, missing = value.shape[3], key.shape[3] - value.shape[3]
+        if missing and kernel.needs_equal_lengths:  # latent attention
+            value = import_torch().nn.functional.pad(value, (0, missing))
         output, total = kernel.to_runs(self._step.runs, query, key, value, scale)
         for block in self._step.blocks:
             keys, values = self._path[layer] if block.of_path else (key, value)
@@ -74,7 +78,7 @@ class TreeAttention:
             )
             _merge(output[:, :, block.rows], total[:, :, block.rows], part, its_total)
         self._keep(layer, key, value)
-        return output
+        return output[..., :length]
 
     def _keep(self, layer: int, key: Any, value: Any) -> None:
         if not self._step.path_rows:
@@ -137,12 +141,9 @@ def tree_attention(
     if sliding_window is not None and tree.capacity > sliding_window:
         raise NotInTreeError(f"a window of {sliding_window} tokens")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    width, most = value.shape[-1], query.shape[-1]
-    if width > most:
+    if value.shape[-1] > key.shape[-1]:
         raise NotInTreeError("attention with values that are longer than keys")
-    if width < most:  # latent attention; kernels need values as long as keys
-        value = import_torch().nn.functional.pad(value, (0, most - width))
-    output = tree.attend(module.layer_idx, query, key, value, scale)[..., :width]
+    output = tree.attend(module.layer_idx, query, key, value, scale)
     return output.to(query.dtype).transpose(1, 2).contiguous(), None
 
 
