@@ -215,6 +215,30 @@ def test_the_kernel_of_a_device():
         assert chosen("cuda", torch.bfloat16, "flashinfer") is FlashInferAttention
 
 
+def test_layers_on_several_devices_have_a_kernel_each(monkeypatch):
+    """A kernel keeps tensors on its device."""
+
+    class Kernel(PaddedAttention):
+        def __init__(self, device):
+            self.device = device
+
+        def to_runs(self, runs, query, key, value, scale):
+            assert query.device == self.device
+            return query, query[..., 0]
+
+    devices = []
+
+    def choose(_, query):
+        devices.append(query.device.type)
+        return Kernel(query.device)
+
+    monkeypatch.setattr(tree_attention, "choose_kernel", choose)
+    tree = TreeAttention(8).of(Step((Run(0, [0] * 8),), (), ()))
+    for layer, device in enumerate(("cpu", "meta", "cpu", "meta")):
+        tree.attend(layer, *(part.to(device) for part in projections(8, 8)), 0.25)
+    assert devices == ["cpu", "meta"]
+
+
 def test_torch_without_shared_heads_uses_padded_runs(monkeypatch):
     """The attention of torch 2.10 and 2.11 has no parameter for heads that share keys."""
 

@@ -50,7 +50,7 @@ class TreeAttention:
     def __init__(self, capacity: int, attention: Attention = "torch") -> None:
         self.capacity = capacity
         self._attention = attention
-        self._kernel: AttentionKernel | None = None
+        self._kernels: dict[Any, AttentionKernel] = {}
         self._step = Step((), (), ())
         self._path: dict[int, tuple[Any, Any]] = {}
 
@@ -66,7 +66,7 @@ class TreeAttention:
         key    [1, K, N, D] with K heads, where H is a multiple of K
         value  [1, K, N, V], where V is at most D
         """
-        kernel = self._kernel = self._kernel or choose_kernel(self._attention, query)
+        kernel = self._kernel_of(query)
         length, missing = value.shape[3], key.shape[3] - value.shape[3]
         if missing and kernel.needs_equal_lengths:  # latent attention
             value = import_torch().nn.functional.pad(value, (0, missing))
@@ -79,6 +79,12 @@ class TreeAttention:
             _merge(output[:, :, block.rows], total[:, :, block.rows], part, its_total)
         self._keep(layer, key, value)
         return output[..., :length]
+
+    def _kernel_of(self, query: Any) -> AttentionKernel:
+        """Return the kernel of a device, which keeps tensors there. Layers can be on several."""
+        if query.device not in self._kernels:
+            self._kernels[query.device] = choose_kernel(self._attention, query)
+        return self._kernels[query.device]
 
     def _keep(self, layer: int, key: Any, value: Any) -> None:
         if not self._step.path_rows:
