@@ -261,10 +261,18 @@ def test_options_that_cannot_run():
         TransformersPolicy(model, tokenizer, attention="flashinfer")
 
 
+def test_flashinfer_requires_half_precision(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flashinfer", attention_doubles.FlashInfer)
+    for dtype in ("bfloat16", "float16"):
+        tree_attention.check_attention("flashinfer", "cuda", dtype)
+    with pytest.raises(UsageError, match="requires bfloat16 or float16, found float32: load"):
+        tree_attention.check_attention("flashinfer", "cuda", "float32")
+
+
 def test_flashinfer_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "flashinfer", None)
     with pytest.raises(MissingExtraError, match=r"rag-rewards\[flashinfer\]"):
-        tree_attention.check_attention("flashinfer", "cuda")
+        tree_attention.check_attention("flashinfer", "cuda", "bfloat16")
 
 
 def test_the_shapes_of_a_model_with_the_attention_of_torch(monkeypatch):

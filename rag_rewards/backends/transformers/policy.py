@@ -66,14 +66,14 @@ class TransformersPolicy:
     plain           score each pair separately, without a cache
     is_live         whether the model generates the rollouts, such as the model in training
     attention       library of the attention to keys that responses share: "torch", or "flashinfer"
-                    on a GPU (the extra `flashinfer`)
+                    on a GPU in bfloat16 or float16 (the extra `flashinfer`)
 
     The model can be one that is being trained: during a call it is in eval mode and without
     gradients. Sharded weights (ZeRO-3, FSDP) are not supported.
 
     Raises UsageError for sharded weights, for a tokenizer that does not fit the model and for an
-    attention that cannot run on the device of the model, and MissingExtraError if torch,
-    transformers or FlashInfer is not installed.
+    attention that cannot run on the device or in the precision of the model, and MissingExtraError
+    if torch, transformers or FlashInfer is not installed.
     """
 
     model: Any
@@ -100,7 +100,8 @@ class TransformersPolicy:
         causal = self._forward.causal
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
         check_tokenizer(self.tokenizer, self._embeddings)
-        check_attention(self.attention, causal.device.type)
+        dtype = str(causal.dtype).removeprefix("torch.")
+        check_attention(self.attention, causal.device.type, dtype)
 
     def _new_forward(self) -> ModelForward:
         forward = ModelForward(

@@ -153,8 +153,8 @@ def tree_attention(
     return output.to(query.dtype).transpose(1, 2).contiguous(), None
 
 
-def check_attention(attention: str, device: str) -> None:
-    """Raise UsageError for an unknown library, and for FlashInfer without a GPU.
+def check_attention(attention: str, device: str, dtype: str) -> None:
+    """Raise UsageError for an unknown library, and for FlashInfer on a CPU or in float32.
 
     Raises MissingExtraError if FlashInfer is not installed.
     """
@@ -163,7 +163,15 @@ def check_attention(attention: str, device: str) -> None:
         raise UsageError(f"attention must be one of {choices}, found {attention!r}")
     if attention == "flashinfer":
         if device != "cuda":
-            raise UsageError(f"attention='flashinfer' requires a GPU, found the device {device}")
+            raise UsageError(
+                f"attention='flashinfer' requires a GPU, found the device {device}: use "
+                "attention='torch'"
+            )
+        if dtype not in ("bfloat16", "float16"):
+            raise UsageError(
+                f"attention='flashinfer' requires bfloat16 or float16, found {dtype}: load the "
+                "model in one of them, or use attention='torch'"
+            )
         import_flashinfer()
 
 
