@@ -54,6 +54,11 @@ class Endpoint:
     available_at: float = 0.0
     last_error: HttpError | None = None
 
+    def set_unavailable(self, until: float, error: HttpError) -> None:
+        """Allow no request before a time, unless an earlier failure set a later one."""
+        if until > self.available_at:
+            self.available_at, self.last_error = until, error
+
     @property
     def url(self) -> str:
         """The URL, without credentials."""

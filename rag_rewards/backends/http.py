@@ -355,8 +355,8 @@ class Place:
         # Jitter, so that waiting requests do not all return at the same time.
         wait *= random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
         until = time.monotonic() + max(wait, min(retry_after, limits.timeout))
-        server.available_at = max(server.available_at, until)
-        server.last_error = attempts.last_error = error
+        server.set_unavailable(until, error)
+        attempts.last_error = error
         attempts.failures += 1
         self.session.breaker.record_failure(str(error), time.monotonic() - attempts.started)
 

@@ -534,6 +534,16 @@ def test_a_deadline_ends_a_call(kind):
             assert "status 503" in str(error)
 
 
+def test_the_failure_with_the_longest_pause_is_the_reason_of_a_server():
+    """Requests that are in progress at the same time can fail one after another."""
+    (server,) = endpoints("http://a:1")
+    states = []
+    for until, status in ((60.0, 503), (0.5, 500), (70.0, 429)):
+        server.set_unavailable(until, HttpError("failed", status))
+        states.append((server.available_at, server.last_error.status))
+    assert states == [(60.0, 503), (60.0, 503), (70.0, 429)]
+
+
 def test_groups_are_distributed_and_stay_on_one_server(kind):
     double, policy = kind
     with double() as one, double() as two:
