@@ -237,6 +237,8 @@ def ours(method: str, model: Any, device: str) -> Measure:
     def measure(requests: list[Any]) -> dict[str, Any]:
         policy.usage.rows = 0
         if only and policy._methods:
+            if only not in policy._methods:
+                raise SystemExit(f"the method {only} failed its self-check: {policy._note}")
             policy._methods = (only, "plain")
         start = clock(device)
         answers = policy.score_sync(requests)
@@ -522,7 +524,9 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="100m")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--attention", choices=("torch", "flashinfer"), default="torch")
+    library = "library of the attention of ours (flashinfer requires a GPU)"
+    choices = ("torch", "flashinfer")
+    parser.add_argument("--attention", choices=choices, default="torch", help=library)
     parser.add_argument("--sweep", action="store_true", help="measure other workloads")
     parser.add_argument("--precision", action="store_true", help="compare bfloat16 with float32")
     parser.add_argument("--sizes", action="store_true", help="compare sizes in memory at a time")
