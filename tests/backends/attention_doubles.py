@@ -60,6 +60,8 @@ def varlen_attn(
     assert return_aux.lse
     assert scale is not None
     assert enable_gqa or query.shape[1] == key.shape[1]
+    assert query.shape[2] == key.shape[2] == value.shape[2]
+    assert all(part.stride(-1) == 1 for part in (query, key, value))
     causal = {(-1, 0): True, (-1, -1): False}[window_size]
     output, total = of_sequences(query, key, value, cu_seq_q, cu_seq_k, causal, scale)
     return output, total.t()
@@ -99,6 +101,7 @@ class FlashInfer:
         ) -> None:
             # Parts of the keys need a workspace that grows with the heads that share keys.
             assert disable_split_kv
+            assert qo_indptr.dtype == kv_indptr.dtype == torch.int32
             type(self).plans += 1
             self.shape = (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo)
             self.kind = q_data_type

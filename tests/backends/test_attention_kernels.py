@@ -26,7 +26,11 @@ import transformers
 from torch.nn.attention import varlen
 
 from rag_rewards.backends.runs import Plan, Run, Step, steps
-from rag_rewards.backends.transformers import TransformersPolicy, tree_attention
+from rag_rewards.backends.transformers import (
+    TransformersPolicy,
+    ragged_attention,
+    tree_attention,
+)
 from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
 from rag_rewards.backends.transformers.flashinfer_attention import FlashInferAttention
 from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage
@@ -36,6 +40,9 @@ from rag_rewards.backends.transformers.tree_attention import TreeAttention, atte
 from rag_rewards.errors import MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import ScoreAnswer, ScoreRequest
 
+has_ragged_attention = pytest.mark.skipif(
+    not ragged_attention._is_in_torch(), reason="torch is older than 2.12"
+)
 KERNELS = {
     "padded": PaddedAttention,
     "ragged": RaggedAttention,
@@ -201,6 +208,7 @@ def test_values_that_are_longer_than_keys_are_not_in_the_tree():
 # --- the choice --------------------------------------------------------------------------------
 
 
+@has_ragged_attention
 def test_the_kernel_of_a_device():
     def chosen(device, dtype, attention="torch"):
         query = torch.empty(1, 1, 1, 8, device=device, dtype=dtype)
@@ -245,8 +253,6 @@ def test_torch_without_shared_heads_uses_padded_runs(monkeypatch):
     def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None):
         raise AssertionError
 
-    from rag_rewards.backends.transformers import ragged_attention
-
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     monkeypatch.setattr(ragged_attention, "_is_in_torch", ragged_attention._is_in_torch.__wrapped__)
     with torch._subclasses.FakeTensorMode():
@@ -275,6 +281,7 @@ def test_flashinfer_that_is_not_installed(monkeypatch):
         tree_attention.check_attention("flashinfer", "cuda", "bfloat16")
 
 
+@has_ragged_attention
 def test_the_shapes_of_a_model_with_the_attention_of_torch(monkeypatch):
     """The device meta has the shapes of a GPU, without values."""
     monkeypatch.setattr(tree_attention, "choose_kernel", lambda *_: RaggedAttention())
@@ -294,6 +301,7 @@ def test_the_shapes_of_a_model_with_the_attention_of_torch(monkeypatch):
 # --- the contracts of the doubles ---------------------------------------------------------------
 
 
+@has_ragged_attention
 def test_the_double_of_torch_has_the_parameters_and_shapes_of_torch():
     def parameters(function):
         return [(p.name, p.kind) for p in inspect.signature(function).parameters.values()]
