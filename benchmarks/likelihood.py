@@ -189,11 +189,11 @@ def run_method(method: str, work: Work, shape: str, dtype: str, device: str) -> 
     requests = work.requests(SHAPES[shape]["vocab_size"])
     before = peak_memory(device)
     measure = contender(method, model, shape, device)
-    is_part = "only" in policy_options(method)  # one of several sizes
-    runs = 2 if is_part else 1
+    compares_sizes = "only" in policy_options(method)
+    runs = 2 if compares_sizes else 1
     run = min((measure(requests) for _ in range(runs)), key=lambda each: each["seconds"])
     run |= {"before": before, "peak": peak_memory(device)}
-    if method.startswith("ours") and not is_part:
+    if method.startswith("ours") and not compares_sizes:
         with timed_parts(lambda: clock(device)) as parts:
             run["whole"] = measure(requests)["seconds"]
         run["parts"] = parts
@@ -321,8 +321,8 @@ def spawn_in_turn(
 ) -> dict[str, Any]:
     """Return the fastest run of each method, from one process where they run in turn."""
     names = {method: with_attention(method, options) for method in methods}
-    found = in_process({names[method]: methods[method] for method in methods}, work, options)
-    runs = {method: found[name] for method, name in names.items()}
+    in_turn = in_process({names[method]: methods[method] for method in methods}, work, options)
+    runs = {method: in_turn[name] for method, name in names.items()}
     for method, run in runs.items():
         print(f"  {work}, {method}: {run['seconds']:.1f} s", file=sys.stderr, flush=True)
     return runs

@@ -87,11 +87,11 @@ def training_policy(trainer: Any, **options: Any) -> Policy:
         )
     from rag_rewards.backends.transformers import TransformersPolicy
 
-    given = {option: value for option, value in options.items() if value is not None}
+    arguments = {option: value for option, value in options.items() if value is not None}
     name = str(getattr(trainer.model.config, "_name_or_path", "")).rstrip("/").rpartition("/")[2]
     tokenizer = tokenizer_of(trainer)
     return TransformersPolicy(
-        trainer.model, tokenizer, name=name or "policy", is_live=True, **given
+        trainer.model, tokenizer, name=name or "policy", is_live=True, **arguments
     )
 
 

@@ -139,16 +139,16 @@ def test_attention_to_a_part_of_the_keys(kernel):
 
 @pytest.mark.parametrize("kernel", ["ragged", "flashinfer"], indirect=True)
 def test_the_keys_of_a_block_are_read_where_they_are(kernel, monkeypatch):
-    by_definition, read = attention_doubles.by_definition, []
+    by_definition, storages = attention_doubles.by_definition, []
 
     def spy(query, key, value, *options):
-        read.extend(part.untyped_storage().data_ptr() for part in (key, value))
+        storages.extend(part.untyped_storage().data_ptr() for part in (key, value))
         return by_definition(query, key, value, *options)
 
     monkeypatch.setattr(attention_doubles, "by_definition", spy)
     path = torch.ones(1, 2, 40, 16), torch.ones(1, 2, 40, 16)
     kernel().to_block(torch.ones(1, 4, 3, 16), *(part[:, :, 5:20] for part in path), 0.3)
-    assert read == [part.untyped_storage().data_ptr() for part in path]
+    assert storages == [part.untyped_storage().data_ptr() for part in path]
 
 
 @pytest.mark.parametrize("family", IN_TREES)

@@ -26,7 +26,7 @@ class FlashInferAttention:
 
     def __init__(self) -> None:
         self._runs: Sequence[Run] = ()
-        self._planned: tuple[Any, ...] = ()
+        self._kind: tuple[Any, ...] = ()
         self._wrapper: Any = None
 
     def to_runs(
@@ -49,7 +49,8 @@ class FlashInferAttention:
         """Prepare FlashInfer for these runs and for layers with these heads."""
         torch, device = import_torch(), query.device
         heads = (query.shape[1], key.shape[1], query.shape[3], value.shape[3])
-        if runs is self._runs and self._planned == (heads, query.dtype, scale):
+        kind = (heads, query.dtype, scale)
+        if runs is self._runs and kind == self._kind:
             return
         if self._wrapper is None:
             workspace = torch.empty(_WORKSPACE, dtype=torch.uint8, device=device)
@@ -66,7 +67,7 @@ class FlashInferAttention:
             # the number of heads that share keys.
             disable_split_kv=True,
         )
-        self._runs, self._planned = runs, (heads, query.dtype, scale)
+        self._runs, self._kind = runs, kind
 
 
 def import_flashinfer() -> Any:
