@@ -267,18 +267,35 @@ def test_options_that_cannot_run():
         TransformersPolicy(model, tokenizer, attention="flashinfer")
 
 
+def on_gpu(dtype):
+    """Return the device and the precision of a model on a GPU."""
+    return SimpleNamespace(device=torch.device("cuda"), dtype=dtype)
+
+
 def test_flashinfer_requires_half_precision(monkeypatch):
     monkeypatch.setitem(sys.modules, "flashinfer", attention_doubles.FlashInfer)
-    for dtype in ("bfloat16", "float16"):
-        tree_attention.check_attention("flashinfer", "cuda", dtype)
+    for dtype in (torch.bfloat16, torch.float16):
+        tree_attention.check_attention("flashinfer", on_gpu(dtype), is_live=False)
     with pytest.raises(UsageError, match="requires bfloat16 or float16, found float32: load"):
-        tree_attention.check_attention("flashinfer", "cuda", "float32")
+        tree_attention.check_attention("flashinfer", on_gpu(torch.float32), is_live=False)
+
+
+def test_flashinfer_for_a_model_in_training_is_checked_at_its_first_use(monkeypatch):
+    """DeepSpeed moves a model to the GPU, and converts it, at the start of the training."""
+    monkeypatch.setitem(sys.modules, "flashinfer", attention_doubles.FlashInfer)
+    model = tiny_models.make_model("qwen2")
+    scorer = TransformersPolicy(
+        model, tiny_models.make_tokenizer(), attention="flashinfer", is_live=True
+    )
+    with pytest.warns(UserWarning, match="requires a GPU, found the device cpu: use"):
+        (result,) = scorer.score_sync([GROUP])
+    assert result.path.startswith("shared (the tree failed its self-check: ")
 
 
 def test_flashinfer_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "flashinfer", None)
     with pytest.raises(MissingExtraError, match=r"rag-rewards\[flashinfer\]"):
-        tree_attention.check_attention("flashinfer", "cuda", "bfloat16")
+        tree_attention.check_attention("flashinfer", on_gpu(torch.bfloat16), is_live=False)
 
 
 @has_ragged_attention

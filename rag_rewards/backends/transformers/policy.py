@@ -100,8 +100,7 @@ class TransformersPolicy:
         causal = self._forward.causal
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
         check_tokenizer(self.tokenizer, self._embeddings)
-        dtype = str(causal.dtype).removeprefix("torch.")
-        check_attention(self.attention, causal.device.type, dtype)
+        check_attention(self.attention, causal, self.is_live)
 
     def _new_forward(self) -> ModelForward:
         forward = ModelForward(

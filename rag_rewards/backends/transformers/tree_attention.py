@@ -153,31 +153,43 @@ def tree_attention(
     return output.to(query.dtype).transpose(1, 2).contiguous(), None
 
 
-def check_attention(attention: str, device: str, dtype: str) -> None:
+def check_attention(attention: str, causal: Any, is_live: bool) -> None:
     """Raise UsageError for an unknown library, and for FlashInfer on a CPU or in float32.
 
-    Raises MissingExtraError if FlashInfer is not installed.
+    The latter does not apply to a live model, which DeepSpeed moves and converts later. Raises
+    MissingExtraError if FlashInfer is not installed.
     """
     if attention not in get_args(Attention):
         choices = ", ".join(get_args(Attention))
         raise UsageError(f"attention must be one of {choices}, found {attention!r}")
     if attention == "flashinfer":
-        if device != "cuda":
-            raise UsageError(
-                f"attention='flashinfer' requires a GPU, found the device {device}: use "
-                "attention='torch'"
-            )
-        if dtype not in ("bfloat16", "float16"):
-            raise UsageError(
-                f"attention='flashinfer' requires bfloat16 or float16, found {dtype}: load the "
-                "model in one of them, or use attention='torch'"
-            )
+        if not is_live:
+            _check_flashinfer(causal)
         import_flashinfer()
 
 
+def _check_flashinfer(place: Any) -> None:
+    """Raise UsageError if FlashInfer cannot run on the device or in the precision of a tensor."""
+    if place.device.type != "cuda":
+        raise UsageError(
+            f"attention='flashinfer' requires a GPU, found the device {place.device.type}: use "
+            "attention='torch'"
+        )
+    dtype = str(place.dtype).removeprefix("torch.")
+    if dtype not in ("bfloat16", "float16"):
+        raise UsageError(
+            f"attention='flashinfer' requires bfloat16 or float16, found {dtype}: load the model "
+            "in one of them, or use attention='torch'"
+        )
+
+
 def choose_kernel(attention: Attention, query: Any) -> AttentionKernel:
-    """Return the kernel for queries on this device and of this precision."""
+    """Return the kernel for queries on this device and of this precision.
+
+    Raises UsageError if FlashInfer cannot run there.
+    """
     if attention == "flashinfer":
+        _check_flashinfer(query)
         return FlashInferAttention()
     return RaggedAttention() if can_be_ragged(query) else PaddedAttention()
 
