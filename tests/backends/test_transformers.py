@@ -512,6 +512,26 @@ def test_a_wrong_tree_causes_copies_of_the_cache(monkeypatch):
         assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 
+def test_a_kernel_that_fails_for_long_sequences_only(monkeypatch):
+    """The self-check is too short to find it."""
+    attention = padded_attention._attention
+
+    def short(query, key, *args):
+        if key.shape[2] > 64:
+            raise RuntimeError("too many keys")
+        return attention(query, key, *args)
+
+    monkeypatch.setattr(padded_attention, "_attention", short)
+    scorer = policy()
+    with pytest.warns(UserWarning, match="qwen2: tree failed: RuntimeError: too many keys"):
+        result = answer(scorer)
+    assert result.path == "shared (tree failed: RuntimeError: too many keys)"
+    assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+    assert result.reused > 0
+    few = ScoreRequest((FULL[:20],), RESPONSES)
+    assert answer(scorer, few).path == "tree"
+
+
 def test_a_wrong_head_causes_whole_logits():
     scorer = policy()
     scorer._forward.backbone = torch.nn.Identity()

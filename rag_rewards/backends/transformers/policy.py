@@ -266,10 +266,10 @@ class TransformersPolicy:
         sizes = self.token_budget, self.prefill, self.rows
         try:
             if not any(faults):
-                values, method = self._score(requests)
+                values, method, path = self._score(requests)
                 source = self.fingerprint
                 return [
-                    self._answer(*each, method, source)
+                    self._answer(*each, method, path, source)
                     for each in zip(requests, values, strict=True)
                 ]
         except Exception as error:
@@ -280,7 +280,7 @@ class TransformersPolicy:
         return [answer for request in requests for answer in self._answers([request])]
 
     def _answer(
-        self, request: ScoreRequest, values: Values, method: str, source: str
+        self, request: ScoreRequest, values: Values, method: str, path: str, source: str
     ) -> ScoreAnswer:
         lengths = {pair: len(request.responses[pair[1]]) for pair in request.wanted()}
         logprobs = checked_arrays(values, lengths, source)
@@ -288,17 +288,24 @@ class TransformersPolicy:
         computed = needed if method == "plain" else forward_tokens(request)
         self.usage.computed += computed
         self.usage.reused += needed - computed
-        path = f"{method} ({self._note})" if self._note else method
         return ScoreAnswer(logprobs, path, computed, needed - computed, self.weight_version)
 
-    def _score(self, requests: Sequence[ScoreRequest]) -> tuple[list[Values], str]:
-        """Return the values of requests by the first method that can compute them, and its name."""
+    def _score(self, requests: Sequence[ScoreRequest]) -> tuple[list[Values], str, str]:
+        """Return the values of requests by the first method that can compute them.
+
+        Also returns its name, and the path for the answers: the name with notes about failures.
+        """
+        notes = [self._note] if self._note else []
         for method in self._sharing_methods(requests):
             try:
-                return self._within_memory(method, requests), method
+                return self._within_memory(method, requests), method, _path(method, notes)
             except NotInTreeError:
                 continue
-        return self._within_memory("plain", requests), "plain"
+            except RuntimeError as error:
+                # The sequences of the self-check are short, so that a kernel can fail later.
+                notes.append(f"{method} failed: {shorten(describe(error), 200)}")
+                warnings.warn(f"{self.name or 'the model'}: {notes[-1]}", stacklevel=2)
+        return self._within_memory("plain", requests), "plain", _path("plain", notes)
 
     def _sharing_methods(self, requests: Sequence[ScoreRequest]) -> tuple[str, ...]:
         """Return the methods that share tokens and are exact for sequences of this length."""
@@ -359,6 +366,11 @@ def _most_tokens(request: ScoreRequest) -> int:
     """Return an upper bound of the tokens that a request runs, without its trie."""
     responses = sum(map(len, request.responses))
     return sum(map(len, request.contexts)) + len(request.contexts) * responses
+
+
+def _path(method: str, notes: Sequence[str]) -> str:
+    """Return the path of an answer: the method, with notes about what differs from the usual."""
+    return f"{method} ({'; '.join(notes)})" if notes else method
 
 
 def _fault(request: ScoreRequest, embeddings: int) -> str:
