@@ -31,6 +31,7 @@ from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.component_rewards import exactly_flat
 from rag_rewards_adapters.group_values import with_group_means
 from rag_rewards_adapters.training_log import TrainingLog
+from rag_rewards_adapters.turn_rows import dialect_at, with_limit
 
 T = TypeVar("T")
 
@@ -211,7 +212,10 @@ class RagReward(TrainerReward["_Batch"]):
         messages: Sequence[Mapping[str, Any]],
         turns: Sequence[Sequence[int]],
     ) -> Rollout | RolloutError:
-        """Return a completion with a turn for each of its lists of token ids."""
+        """Return a completion with a turn for each of its lists of token ids.
+
+        A multi-turn scheduler reports how the last generation ended, also at `max_turns`.
+        """
         own = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
         own = own[-len(turns) :]
         if len(own) != len(turns):
@@ -227,7 +231,7 @@ class RagReward(TrainerReward["_Batch"]):
         ][own[0] :]
         if fields.get("question") is None:
             fields["question"] = last_question(before)
-        return rollout_from_columns(
+        rollout = rollout_from_columns(
             fields,
             response=response,
             response_prefix=self.options.response_prefix,
@@ -237,6 +241,9 @@ class RagReward(TrainerReward["_Batch"]):
             step=batch.step,
             weight_version=batch.step,
         )
+        if isinstance(rollout, RolloutError):
+            return rollout
+        return with_limit(rollout, dialect_at(self.scorer.reward, batch.step))
 
     def _groups(self, batch: _Batch) -> Groups:
         """Return the completions of each prompt, in groups of the trainer's size."""

@@ -41,7 +41,7 @@ from rag_rewards.turns.masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
-from rag_rewards_adapters.turn_rows import turn_rows
+from rag_rewards_adapters.turn_rows import turn_rows, with_limit
 from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
 
 RAW_REWARD = "raw_reward"
@@ -125,7 +125,7 @@ def executor(
                 )
                 return output
 
-            call = Call(prompt, label, sampling_params, hf_tokenizer, llm_engine)
+            call = Call(prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine)
             return await self.scoring.run(call, generate)
 
     return AgentExecutor
@@ -170,6 +170,7 @@ class Call:
     prompt: str
     label: Any
     parameters: Any
+    max_length: int
     processor: Any
     engine: Any
 
@@ -284,7 +285,11 @@ def _rollout(recipe: Recipe, call: Call, output: Output) -> Rollout | RolloutErr
 
 
 def _rollout_with_turns(recipe: Recipe, call: Call, output: Output) -> Rollout | RolloutError:
-    """Return a sample as a rollout with a turn for each of its `action_ranges`."""
+    """Return a sample as a rollout with a turn for each of its `action_ranges`.
+
+    The trainer ends a sample whose tokens leave no room in `max_length`, or when the environment
+    ends it. It marks neither as truncated.
+    """
     if not output["action_ranges"]:
         return DataError("contains no token of the policy", "action_ranges")
     tokens = list(output["observation_tokens"])
@@ -293,13 +298,16 @@ def _rollout_with_turns(recipe: Recipe, call: Call, output: Output) -> Rollout |
     dialect = getattr(recipe.settings, "dialect", "auto")
     decode = partial(response_text, call.tokenizer)
     turns = turns_of_spans(tokens[start:], spans, decode, dialect)
-    return _row(
+    rollout = _row(
         call,
         output,
         prompt_token_ids=tokens[:start],
         turns=turn_rows(turns),
         response_token_ids=tokens[start:],
     )
+    if isinstance(rollout, RolloutError):
+        return rollout
+    return with_limit(rollout, dialect, is_full=len(tokens) >= call.max_length)
 
 
 def _row(call: Call, output: Output, **fields: Any) -> Rollout | RolloutError:

@@ -1,15 +1,19 @@
-"""Turns as values of the field `turns` of a row, with their spans."""
+"""Turns as values of the field `turns` of a row, and the limit that ended a rollout."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError
+from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.turns.masks import runs
+from rag_rewards.turns.trajectory import CUT_OFF
 from rag_rewards.turns.turn import TurnRow
 
 
@@ -44,6 +48,23 @@ def with_spans(
         row | {"token_span": as_list(span, f"token_span[{i}]")}
         for i, (row, span) in enumerate(zip(rows, spans, strict=True))
     ]
+
+
+def with_limit(rollout: Rollout, dialect: str, *, is_full: bool = False) -> Rollout:
+    """Return a rollout with the limit that ended the loop of its trainer as the `finish_reason`.
+
+    Some trainers report only how the last generation ended, which is `stop` if the loop has no
+    further turn for the policy. Without an answer, the reason is then `length` if no further token
+    fits (`is_full`), and `max_turns` after a query or a call.
+    """
+    last = rollout.steps(dialect)[-1]
+    if rollout.finish_reason in CUT_OFF or last.answer is not None:
+        return rollout
+    if is_full:
+        return msgspec.structs.replace(rollout, finish_reason="length")
+    if last.queries or last.calls:
+        return msgspec.structs.replace(rollout, finish_reason="max_turns")
+    return rollout
 
 
 def as_list(value: Any, path: str) -> list[Any]:

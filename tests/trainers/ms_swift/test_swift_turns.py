@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 import torch
+from swift.infer_engine import RequestConfig
+from swift.infer_engine.protocol import (
+    ChatCompletionResponse,
+    ChatCompletionResponseChoice,
+    ChatMessage,
+    RolloutOutput,
+    UsageInfo,
+)
 from swift.rl_core.advantage import compute_advantages, expand_advantage_to_per_token
+from swift.rollout.agent_loop import run_multi_turn
+from swift.rollout.multi_turn import MultiTurnScheduler
 from test_swift_rewards import _registry, config, new_reward, rewards, sample  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -54,6 +64,71 @@ def test_each_list_of_token_ids_is_a_turn() -> None:
     assert turns[-1].answer == "Seine"
     assert seen[0].prompt == [{"role": "user", "content": "q"}]
     assert [turn.token_span for turn in seen[1].steps()] == [(0, 2), (2, 3)]
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+SEARCH = "<search>river</search>"
+
+
+class Searching(MultiTurnScheduler):
+    """Continue after a search."""
+
+    def check_finished(self, infer_request: Any, response_choice: Any, current_turn: int) -> bool:
+        if "<search>" not in response_choice.message.content:
+            return True
+        return bool(super().check_finished(infer_request, response_choice, current_turn))
+
+
+def one_turn(text: str, reason: str) -> Any:
+    """Return a sample of ms-swift's multi-turn loop, whose last allowed turn is the first one."""
+    message = ChatMessage("assistant", text)
+    choice = ChatCompletionResponseChoice(0, message, reason, token_ids=[5, 6])
+    response = ChatCompletionResponse("tiny", [choice], UsageInfo(1, 2, 3))
+    rolled_out = sample("", {"answers": ["Seine"]})
+    rolled_out.messages.pop()
+    outputs = run_multi_turn(
+        [rolled_out.to_infer_request()],
+        [RolloutOutput(response=response)],
+        Searching(max_turns=1),
+        lambda requests, _: [pytest.fail("continued") for _ in requests],
+        RequestConfig(),
+        max_turns=1,
+    )
+    rolled_out.apply_rollout_output(rollout_output=outputs[0])
+    assert (rolled_out.messages[-1]["content"], rolled_out.finish_reason) == (text, reason)
+    return rolled_out
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "malformed"),
+    [
+        (SEARCH, "stop", ["truncated"]),
+        (SEARCH, "length", ["truncated"]),
+        ("<answer>Seine", "length", ["truncated"]),
+        ("<answer>Seine</answer>", "stop", []),
+        ("Seine", "stop", []),
+    ],
+)
+def test_a_search_in_the_last_allowed_turn_is_truncated(
+    text: str, reason: str, malformed: list[str]
+) -> None:
+    reward = new_reward("search-r1", config(num_generations=1))
+    rewards(reward, [one_turn(text, reason)])
+    (turn,) = reward.last_scores[0].details["turns"]
+    assert turn["malformed"] == malformed
+
+
+def test_a_call_in_the_last_allowed_turn_is_truncated() -> None:
+    reward = new_reward("search-r1", config(num_generations=2))
+    ended, answered = searched(1, ""), searched(1, "Seine")
+    ended.messages[-1]["tool_calls"] = [CALL]
+    rewards(reward, [ended, answered])
+    names = [[t["malformed"] for t in s.details["turns"]] for s in reward.last_scores]
+    assert names == [[[], ["truncated"]], [[], []]]
+
+
+# --- rewards -------------------------------------------------------------------------------------
 
 
 def test_the_rewards_of_turns_are_summed_and_said_once(caplog: Any) -> None:

@@ -182,7 +182,7 @@ def test_the_executor_returns_golden_rewards_and_advantages_of_lear(
     scorer.gatherer, scorer.models = EvidenceGatherer(group), MODELS  # type: ignore[assignment]
     prompt = "Into which sea?\n" + group.rows[0].get("response_prefix", "")
     tokenizer = Pieces()
-    call = Call(prompt, group.label, None, tokenizer, None)
+    call = Call(prompt, group.label, None, 1400, tokenizer, None)
 
     async def sample(row: dict[str, Any]) -> dict[str, Any]:
         async def generate() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rollout_actor import Engine, Trainer
+from rollout_actor import Engine, Trainer, sampling
 from test_openrlhf_agent import agent, run, sample_prompt, trainer  # noqa: F401
 from test_openrlhf_conformance import TOLERANCE, maker, of_rollouts  # noqa: F401
 from test_openrlhf_conformance import run as advantages_of
@@ -23,6 +23,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.loading import import_object
 
 SEARCH = "<search>river</search>"
+ANSWER = "<answer>Seine</answer>"
 BLOCK = "<information>Doc 1(Title: Paris) The Seine.</information>"
 ENVIRONMENT = f'''
 import torch
@@ -42,6 +43,21 @@ class Search(AgentInstanceBase):
             "environment_feedback": "" if done else "{BLOCK}",
             "done": done,
         }}
+
+
+class OneTurn(Search):
+    """End after the first turn."""
+
+    async def step(self, states, **_):
+        return {{**await super().step(states), "done": True}}
+
+
+class Comments(Search):
+    """Comment on the answer."""
+
+    async def step(self, states, **_):
+        reply = await super().step(states)
+        return {{**reply, "environment_feedback": reply["environment_feedback"] or "Correct."}}
 '''
 
 
@@ -83,6 +99,101 @@ def test_action_ranges_are_turns(
     assert "turn rewards are summed: this trainer has no turn credit" in caplog.text
     (experience,) = trainer.experiences(outputs)
     assert int(experience.action_mask.sum()) == sum(b - a for a, b in output["action_ranges"])
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sampled(
+    trainer: Trainer,  # noqa: F811
+    agent: Any,  # noqa: F811
+    search_agent: None,
+    monkeypatch: Any,
+) -> Any:
+    """Return a function that samples replies under limits.
+
+    It returns the output of OpenRLHF and the rollout that the recipe reads.
+    """
+    rollouts: list[Any] = []
+    real = turn_groups._half_per_search
+    recipe = turn_groups.custom("searches", lambda r: rollouts.append(r) or real(r))
+    monkeypatch.setattr(turn_groups, "SEARCHES", recipe)
+
+    def sample(*replies: str, environment: str = "Search", max_length: int = 1400) -> Any:
+        path = agent(f'recipe="turn_groups:SEARCHES", agent="search_environment:{environment}"')
+        actor = trainer.actor(path, Engine(replies))
+        work = sample_prompt(actor, n=1, max_length=max_length, sampling_params=sampling(1))
+        (output,) = run(work)
+        return output, rollouts[-1]
+
+    return sample
+
+
+@pytest.fixture
+def ranges(sampled: Any) -> list[tuple[int, int]]:
+    """Return the tokens of a search and of an answer that no limit cuts."""
+    output, rollout = sampled(SEARCH, ANSWER)
+    assert (rollout.finish_reason, rollout.steps()[-1].answer) == ("stop", "Seine")
+    assert output["reward"] == 1.5
+    action_ranges: list[tuple[int, int]] = output["action_ranges"]
+    assert len(action_ranges) == 2
+    return action_ranges
+
+
+@pytest.mark.parametrize("position", [-1, 0], ids=["in the result", "at its end"])
+def test_a_result_without_room_for_a_further_turn(
+    sampled: Any, ranges: list[tuple[int, int]], position: int
+) -> None:
+    first, (start, _) = ranges
+    output, rollout = sampled(SEARCH, ANSWER, max_length=start + position)
+    assert (output["action_ranges"], output["truncated"]) == ([first], False)
+    (turn,) = rollout.steps()
+    assert (turn.queries, turn.malformed) == (("river",), ("truncated",))
+    assert (rollout.finish_reason, output["reward"]) == ("length", 0.0)
+
+
+def test_a_rejected_action_without_room_for_a_further_turn(
+    sampled: Any, ranges: list[tuple[int, int]]
+) -> None:
+    """The environment replies to a query that is not closed."""
+    broken = "<search>river"
+    output, _ = sampled(broken, ANSWER)
+    (_, end), (start, _) = output["action_ranges"]
+    assert end < start
+    output, rollout = sampled(broken, ANSWER, max_length=start)
+    assert (len(output["action_ranges"]), output["truncated"]) == (1, False)
+    assert rollout.steps()[0].malformed == ("unclosed_query", "truncated")
+    assert rollout.finish_reason == "length"
+
+
+def test_an_answer_that_the_limit_cuts_off(sampled: Any, ranges: list[tuple[int, int]]) -> None:
+    output, rollout = sampled(SEARCH, ANSWER, max_length=ranges[1][0] + 1)
+    assert output["truncated"] is True
+    assert [turn.malformed for turn in rollout.steps()] == [(), ("truncated",)]
+    assert (rollout.finish_reason, output["reward"]) == ("length", 0.5)
+
+
+@pytest.mark.parametrize("environment", ["Search", "Comments"])
+def test_an_answer_that_ends_at_the_limit_is_complete(
+    sampled: Any, ranges: list[tuple[int, int]], environment: str
+) -> None:
+    """The comment on the answer exceeds the limit."""
+    output, rollout = sampled(SEARCH, ANSWER, environment=environment, max_length=ranges[1][1])
+    assert (rollout.finish_reason, output["reward"]) == ("stop", 1.5)
+    assert rollout.steps()[-1].malformed == ()
+
+
+@pytest.mark.parametrize(("reply", "reason"), [(SEARCH, "max_turns"), (ANSWER, "stop")])
+def test_the_last_turn_of_the_environment(sampled: Any, reply: str, reason: str) -> None:
+    output, rollout = sampled(reply, environment="OneTurn")
+    assert (len(output["action_ranges"]), output["truncated"]) == (1, False)
+    (turn,) = rollout.steps()
+    assert turn.malformed == (("truncated",) if reason == "max_turns" else ())
+    assert rollout.finish_reason == reason
+
+
+# --- other tests ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
