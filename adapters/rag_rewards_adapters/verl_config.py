@@ -52,6 +52,19 @@ def template_arguments(config: Any) -> dict[str, Any]:
     return dict(plain_value(config.get("data", {}).get("apply_chat_template_kwargs") or {}))
 
 
+def response_limit(rollout: Any, prompt_tokens: int) -> int:
+    """Return the greatest number of tokens of a response, from verl's configuration of rollouts.
+
+    `max_model_len` can be less than the prompt and `response_length`. SGLang uses one token less
+    than `max_model_len` (verl, `async_sglang_server.py`).
+    """
+    length = int(rollout.response_length)
+    if rollout.get("max_model_len") is None:
+        return length
+    context = int(rollout.max_model_len) - int(rollout.get("name") == "sglang")
+    return min(length, context - prompt_tokens)
+
+
 def load_scorer(
     options: Mapping[str, Any],
     *,

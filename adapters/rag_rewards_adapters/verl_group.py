@@ -28,7 +28,12 @@ from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.response_text import finish_reason, opened_tag, response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
 from rag_rewards_adapters.turn_rows import dialect_at
-from rag_rewards_adapters.verl_config import load_scorer, reward_options, template_arguments
+from rag_rewards_adapters.verl_config import (
+    load_scorer,
+    response_limit,
+    reward_options,
+    template_arguments,
+)
 from rag_rewards_adapters.verl_rows import (
     defines_correct,
     extra_numbers,
@@ -263,8 +268,8 @@ class RagGroupAgentLoop:
     def _row(
         self, output: Any, columns: Mapping[str, Any], fields: dict[str, Any]
     ) -> Rollout | RolloutError:
-        response_length = self.config.actor_rollout_ref.rollout.response_length
-        reason = finish_reason(self.tokenizer, output.response_ids, response_length)
+        limit = response_limit(self.config.actor_rollout_ref.rollout, len(output.prompt_ids))
+        reason = finish_reason(self.tokenizer, output.response_ids, limit)
         return rollout_from_row(
             {**columns, "tool_extra_fields": output.extra_fields},
             group=self._prompt_id(columns),

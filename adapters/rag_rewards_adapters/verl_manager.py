@@ -25,6 +25,7 @@ from rag_rewards_adapters.verl import NEEDS_GROUP_LOOP
 from rag_rewards_adapters.verl_config import (
     compares_groups,
     load_scorer,
+    response_limit,
     reward_options,
     template_arguments,
 )
@@ -49,7 +50,6 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
         super().__init__(config, tokenizer, compute_score)
         options = reward_options(config)
         self.template = template_arguments(config)
-        self.max_length = int(config.actor_rollout_ref.rollout.response_length)
         self.name = str(options.get("recipe") or "curriculum")
         # The agent loop scores recipes of group scope, so no model is loaded for them here.
         self.scorer: Scorer | None = None
@@ -99,7 +99,8 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
                 fields = self._response_fields(text, prompt, response, columns)
         except DataError as error:
             return _with_row(error, columns)
-        reason = finish_reason(self.tokenizer, response, self.max_length)
+        limit = response_limit(self.config.actor_rollout_ref.rollout, len(prompt))
+        reason = finish_reason(self.tokenizer, response, limit)
         return rollout_from_row(columns, finish_reason=reason, **fields)
 
     def _response_fields(

@@ -359,6 +359,36 @@ def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
     assert torch.tensor(queue.sessions("uid-0")[0].reward).numel() == v1.LENGTHS["response_length"]
 
 
+@pytest.mark.parametrize(("name", "free"), [("vllm", 0), ("sglang", 1)])
+def test_a_response_that_fills_the_context_is_truncated(monkeypatch, folder, name, free):
+    """SGLang leaves one token of the context free."""
+    rollouts = []
+    read = verl_group.RagGroupAgentLoop._last_response
+    monkeypatch.setattr(
+        verl_group.RagGroupAgentLoop,
+        "_last_response",
+        lambda self, output, columns: rollouts.append(read(self, output, columns)) or rollouts[-1],
+    )
+    row, words = v1.question("Paris"), "word " * 20
+    engine = engine_of(folder, {"Paris": [words]})
+    tokenizer = engine.tokenizer
+    prompt = tokenizer.apply_chat_template(
+        row["prompt"], tokenize=False, add_generation_prompt=True
+    )
+    length = len(tokenizer.encode(prompt + words, add_special_tokens=False)) + 1
+    reasons = {}
+    for room in (length - 1, length):
+        engine = v1.Engine(folder, {"Paris": [words]}, room)
+        config = v1.configuration(folder, "arena")
+        config.actor_rollout_ref.rollout.name = name
+        config.actor_rollout_ref.rollout.max_model_len = room + free
+        run_worker(monkeypatch, config, engine, [row])
+        rollout = rollouts[-1]
+        assert len(rollout.prompt_token_ids) + len(rollout.response_token_ids) == room
+        reasons[room] = rollout.finish_reason
+    assert reasons == {length - 1: "length", length: "stop"}
+
+
 def legacy(config, engine, row, count):
     """Run the worker of trainers before V1, which gets sessions as rows of a batch."""
 

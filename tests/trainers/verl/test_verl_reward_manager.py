@@ -178,6 +178,22 @@ def test_end_tokens_and_truncated_responses(folder: Path, tokenizer: Any) -> Non
     assert ended.finish_reason == "stop"
 
 
+@pytest.mark.parametrize(("missing", "reason"), [(0, "length"), (1, "stop")])
+def test_a_response_that_fills_the_context_is_truncated(
+    folder: Path, tokenizer: Any, missing: int, reason: str
+) -> None:
+    """A response without an end token may also end at a stop string."""
+    row = item(tokenizer, ResponseRow(RIGHT, ends=False))
+    length = int(row.batch["attention_mask"].sum())
+    limits = {"response_length": length, "max_model_len": length + missing}
+    config = config_with_manager(
+        folder,
+        f"{KWARGS}.recipe=naive-grpo",
+        *(f"actor_rollout_ref.rollout.{name}={value}" for name, value in limits.items()),
+    )
+    assert manager(config).rollout(row).finish_reason == reason
+
+
 def test_the_last_of_several_outputs_is_scored(folder: Path, tokenizer: Any) -> None:
     ours = manager(config_with_manager(folder, f"{KWARGS}.recipe=naive-grpo"))
     data = batch_of(tokenizer, [ResponseRow(""), ResponseRow(RIGHT)])
