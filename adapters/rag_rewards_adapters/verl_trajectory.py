@@ -14,6 +14,7 @@ from typing import Any
 
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.turns.masks import runs, turns_of_mask
+from rag_rewards.turns.trajectory import visible_words
 from rag_rewards_adapters.response_text import (
     response_text,
     tool_loop_limit,
@@ -48,30 +49,39 @@ async def turn_fields(
         return response_text(tokenizer, part)
 
     if inner == TOOL_AGENT and dialect in ("auto", "tools"):
-        messages = await _messages(ids, mask, tokenizer, str(multi_turn.format), template)
+        parser = _parser(str(multi_turn.format), tokenizer)
+        most = int(multi_turn.max_parallel_calls)
+        messages = await _messages(ids, mask, tokenizer, parser, most, template)
         limit = tool_loop_limit(messages, _max_turns(multi_turn))
+        if limit is None:  # verl found no call in the last message
+            messages[-1].update(_unread_call(parser, messages[-1]["content"]))
         reason = {} if limit is None else {"finish_reason": limit}
         return {"response": messages, **reason, **tokens}
     return {"turns": turn_rows(turns_of_mask(ids, mask, decode, dialect)), **tokens}
+
+
+def _parser(tool_format: str, tokenizer: Any) -> Any:
+    """Return the tool parser of verl with this name. UsageError for an unknown name."""
+    from verl.experimental.agent_loop.tool_parser import ToolParser
+
+    try:
+        return ToolParser.get_tool_parser(tool_format, tokenizer)
+    except ValueError as error:
+        raise UsageError(f"actor_rollout_ref.rollout.multi_turn.format: {error}") from None
 
 
 async def _messages(
     ids: list[int],
     mask: list[int],
     tokenizer: Any,
-    tool_format: str,
+    parser: Any,
+    max_calls: int,
     template: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the assistant messages with their calls, and the tool messages between them."""
-    from verl.experimental.agent_loop.tool_parser import ToolParser
-
     spans = runs(mask)
     if not spans:
         raise DataError("contains no token of the policy", "response_mask")
-    try:
-        parser = ToolParser.get_tool_parser(tool_format, tokenizer)
-    except ValueError as error:
-        raise UsageError(f"actor_rollout_ref.rollout.multi_turn.format: {error}") from None
     before, after = tool_message_borders(tokenizer, template)
     messages: list[dict[str, Any]] = []
     ends = [start for start, _ in spans[1:]] + [len(ids)]
@@ -85,9 +95,11 @@ async def _messages(
             "token_span": [start, end],
         }
         if calls:
+            # verl does not execute calls beyond the limit, so they ask the environment nothing.
+            arguments = [c.arguments if i < max_calls else "{}" for i, c in enumerate(calls)]
             message["tool_calls"] = [
-                {"type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-                for c in calls
+                {"type": "function", "function": {"name": c.name, "arguments": text}}
+                for c, text in zip(calls, arguments, strict=True)
             ]
         messages.append(message)
         if following > end:
@@ -95,6 +107,21 @@ async def _messages(
             text = text.removeprefix(before).removesuffix(after).strip()
             messages.append({"role": "tool", "content": text})
     return messages
+
+
+def _unread_call(parser: Any, text: str) -> dict[str, Any]:
+    """Return the field `tool_calls` of a message with a complete call that verl could not read.
+
+    verl ends its loop at such a message. Tags inside thinking are no call. The field is missing for
+    a message without tags, and for a parser of other tags.
+    """
+    start, end = (getattr(parser, f"tool_call_{tag}_token", None) for tag in ("start", "end"))
+    if start and end:
+        _, _, rest = visible_words(text).partition(start)
+        call, closing, _ = rest.partition(end)
+        if closing:
+            return {"tool_calls": [{"type": "function", "function": call}]}
+    return {}
 
 
 def _max_turns(multi_turn: Any) -> float:

@@ -340,6 +340,51 @@ def test_a_search_after_the_last_allowed_result(cut, monkeypatch):
     assert [turn[-1] for turn in values] == [0.5, 0.0]
 
 
+# --- calls that verl does not execute ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "queries"), [(1, ("river",)), (2, ("river", "sea"))])
+def test_calls_beyond_the_limit_ask_nothing(cut, monkeypatch, limit, queries):
+    """They count as calls, because a well-formed message has one call."""
+    monkeypatch.setitem(ANSWERED, "Paris", [CALL + CALL.replace("river", "sea")])
+    _, rollout = cut(**{"multi_turn.max_parallel_calls": limit})
+    search, answer = rollout.steps()
+    assert (search.queries, search.calls, search.malformed) == (queries, 2, ())
+    assert (answer.answer, rollout.finish_reason) == ("Seine", "stop")
+
+
+BROKEN = CALL.replace('"name": "search"', '"name" "search"')
+"""A call whose JSON has no colon."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BROKEN,
+        f"{BROKEN} Seine",
+        f"<think>Look.</think>{BROKEN}",
+        '<tool_call>{"name": "search", "query": "river"}</tool_call>',
+    ],
+)
+def test_a_call_that_verl_cannot_read_is_no_answer(cut, monkeypatch, text):
+    """verl ends the rollout at such a call."""
+    monkeypatch.setitem(ANSWERED, "what the tool says", [text])
+    values, rollout = cut()
+    last = rollout.steps()[-1]
+    assert (last.text, last.answer, last.malformed) == (text, None, ("bad_call",))
+    assert (last.queries, rollout.finish_reason) == ((), "stop")
+    assert [turn[-1] for turn in values] == [0.5, 0.0]
+
+
+@pytest.mark.parametrize("text", [f"<think>{BROKEN}</think>Seine", "Seine"])
+def test_an_answer_after_a_call_in_the_thinking(cut, monkeypatch, text):
+    monkeypatch.setitem(ANSWERED, "what the tool says", [text])
+    values, rollout = cut()
+    last = rollout.steps()[-1]
+    assert (last.answer, last.malformed) == ("Seine", ())
+    assert [turn[-1] for turn in values] == [0.5, 1.0]
+
+
 def test_the_sum_is_said_once(monkeypatch, folder, tmp_path, registry, caplog):  # noqa: F811
     queue = run_group(monkeypatch, folder, tmp_path, SEARCHES, "algorithm.adv_estimator=grpo")
     assert queue.status("uid-0") == "finished"
