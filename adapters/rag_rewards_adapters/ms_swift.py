@@ -30,6 +30,7 @@ from rag_rewards.turns.masks import spans_of_lists
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.component_rewards import exactly_flat
 from rag_rewards_adapters.group_values import with_group_means
+from rag_rewards_adapters.ms_swift_messages import MessageTexts
 from rag_rewards_adapters.training_log import TrainingLog
 from rag_rewards_adapters.turn_rows import dialect_at, with_limit
 
@@ -148,6 +149,7 @@ class RagReward(TrainerReward["_Batch"]):
             patience=self.options.patience,
         )
         self.args = args
+        self._texts = MessageTexts(args)
         self._log_file = TrainingLog.of(args)
         if args is not None:
             self._check_arguments(args)
@@ -177,7 +179,7 @@ class RagReward(TrainerReward["_Batch"]):
     def _rollout(
         self, batch: _Batch, position: int, fields: dict[str, Any]
     ) -> Rollout | RolloutError:
-        messages = batch.value("messages", position) or []
+        messages = self._texts.of(batch.value("messages", position) or [])
         turns = batch.value("response_token_ids", position) or []
         if self._has_turns(turns):
             return self._rollout_with_turns(batch, position, fields, messages, turns)

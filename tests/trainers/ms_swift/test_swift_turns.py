@@ -26,9 +26,12 @@ from swift.rollout.multi_turn import MultiTurnScheduler
 from test_swift_rewards import _registry, config, new_reward, rewards, sample  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+import tiny_models
 from turn_groups import ENVIRONMENT, GROUPS, SEARCHES, TurnGroup
 
 from rag_rewards import Score, custom
+from rag_rewards.errors import UsageError
 from rag_rewards.evidence.answer_template import before_answer
 from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.training.credit import gdpo, whiten
@@ -80,24 +83,34 @@ class Searching(MultiTurnScheduler):
         return bool(super().check_finished(infer_request, response_choice, current_turn))
 
 
-def one_turn(text: str, reason: str) -> Any:
-    """Return a sample of ms-swift's multi-turn loop, whose last allowed turn is the first one."""
+def response_of(text: str, reason: str, ids: list[int]) -> ChatCompletionResponse:
     message = ChatMessage("assistant", text)
-    choice = ChatCompletionResponseChoice(0, message, reason, token_ids=[5, 6])
-    response = ChatCompletionResponse("tiny", [choice], UsageInfo(1, 2, 3))
-    rolled_out = sample("", {"answers": ["Seine"]})
-    rolled_out.messages.pop()
+    choice = ChatCompletionResponseChoice(0, message, reason, token_ids=ids)
+    return ChatCompletionResponse("tiny", [choice], UsageInfo(1, 2, 3))
+
+
+def rolled_out(scheduler: Any, *responses: Any) -> Any:
+    """Return a sample after ms-swift's own multi-turn loop, with these responses of the model."""
+    replies = iter([RolloutOutput(response=response) for response in responses])
+    result = sample("", {"answers": ["Seine"]})
+    result.messages.pop()
     outputs = run_multi_turn(
-        [rolled_out.to_infer_request()],
-        [RolloutOutput(response=response)],
-        Searching(max_turns=1),
-        lambda requests, _: [pytest.fail("continued") for _ in requests],
+        [result.to_infer_request()],
+        [next(replies)],
+        scheduler,
+        lambda requests, _: [next(replies) for _ in requests],
         RequestConfig(),
-        max_turns=1,
+        max_turns=scheduler.max_turns,
     )
-    rolled_out.apply_rollout_output(rollout_output=outputs[0])
-    assert (rolled_out.messages[-1]["content"], rolled_out.finish_reason) == (text, reason)
-    return rolled_out
+    result.apply_rollout_output(rollout_output=outputs[0])
+    return result
+
+
+def one_turn(text: str, reason: str) -> Any:
+    """Return a sample whose last allowed turn is the first one."""
+    result = rolled_out(Searching(max_turns=1), response_of(text, reason, [5, 6]))
+    assert (result.messages[-1]["content"], result.finish_reason) == (text, reason)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -126,6 +139,59 @@ def test_a_call_in_the_last_allowed_turn_is_truncated() -> None:
     rewards(reward, [ended, answered])
     names = [[t["malformed"] for t in s.details["turns"]] for s in reward.last_scores]
     assert names == [[[], ["truncated"]], [[], []]]
+
+
+# --- turns as token ids ------------------------------------------------------------------------
+
+
+class Library(Searching):
+    """Answer each search, as the scheduler of a user does."""
+
+    def step(self, infer_request: Any, response_choice: Any, current_turn: int) -> Any:
+        found = "<information>Doc 1(Title: Paris) On the Seine.</information>"
+        infer_request.messages.append({"role": "user", "content": found})
+        return {"infer_request": infer_request}
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: Any) -> Any:
+    """The arguments of a trainer, with ms-swift's own function for the tokenizer of a model."""
+    from swift.arguments import BaseArguments
+
+    folder = tiny_models.save(tmp_path_factory.mktemp("model"))
+    real = BaseArguments(model=folder, model_type="qwen2", template="qwen2_5")
+    return config(num_generations=1, get_model_processor=real.get_model_processor)
+
+
+def two_turns(arguments: Any) -> Any:
+    """Return a sample whose first turn ms-swift keeps as token ids."""
+    _, tokenizer = arguments.get_model_processor(load_model=False)
+    ids = [*tokenizer.encode(SEARCH), tokenizer.eos_token_id]
+    answer = response_of("<answer>Seine</answer>", "stop", [8])
+    scheduler = Library(max_turns=3, tokenizer=tokenizer)
+    result = rolled_out(scheduler, response_of(SEARCH, "stop", ids), answer)
+    assert result.messages[1]["content"] == ids
+    return result
+
+
+def test_a_turn_that_ms_swift_keeps_as_token_ids(arguments: Any) -> None:
+    seen = []
+
+    def keep(rollout: Any) -> Score:
+        seen.append(rollout)
+        return Score(1.0)
+
+    reward = new_reward("keep", arguments, recipe=custom("keep", keep))
+    rewards(reward, [two_turns(arguments)])
+    first, last = seen[0].steps()
+    assert (first.text, first.queries, last.answer) == (SEARCH, ("river",), "Seine")
+    assert first.results[0].title == "Paris"
+
+
+def test_token_ids_without_the_arguments_of_the_trainer(arguments: Any) -> None:
+    result = two_turns(arguments)
+    with pytest.raises(UsageError, match="pass its arguments, as in RagReward\\(args=args\\)"):
+        rewards(new_reward("search-r1"), [result])
 
 
 # --- rewards -------------------------------------------------------------------------------------
