@@ -6,8 +6,10 @@ After each turn but the last, ms-swift replaces the text of the policy's message
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from rag_rewards.errors import UsageError
@@ -15,13 +17,13 @@ from rag_rewards_adapters.response_text import response_text
 
 
 class MessageTexts:
-    """Reads messages with the tokenizer of the trainer. `args` are the arguments of the trainer."""
+    """Reads messages with the tokenizer of the model. `args` are the arguments of the trainer."""
 
     def __init__(self, args: Any) -> None:
         self._args = args
 
     def of(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Return the messages with texts instead of token ids. UsageError without a tokenizer."""
+        """Return the messages with texts for token ids. UsageError if the model is unknown."""
         return [self._with_text(message) for message in messages]
 
     def _with_text(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -32,12 +34,26 @@ class MessageTexts:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        if not hasattr(self._args, "get_model_processor"):
+        """The tokenizer of the model that the trainer trains.
+
+        The arguments that a reward gets do not contain the model. ms-swift writes those that do to
+        `args.json` in the output folder, before it creates the trainer. `model_dir` is the folder
+        of the model on this machine, also if `--model` is a name of a hub.
+        """
+        from swift.arguments import BaseArguments
+
+        folder = getattr(self._args, "output_dir", None) or "output_dir"
+        file = Path(folder, "args.json")
+        if not file.exists():
             raise UsageError(
-                "the messages of a multi-turn scheduler contain token ids, which need the "
-                "tokenizer of the trainer: pass its arguments, as in RagReward(args=args)"
+                "the messages of a multi-turn scheduler contain token ids, and the model with "
+                f"their tokenizer is unknown: {file} does not exist. Create the reward with the "
+                "arguments of the trainer, as in RagReward(args=args), and share the folder "
+                "--output_dir between all machines"
             )
-        _, processor = self._args.get_model_processor(load_model=False)
+        model = json.loads(file.read_text(encoding="utf-8"))["model_dir"]
+        arguments = BaseArguments.from_pretrained(folder)
+        _, processor = arguments.get_model_processor(model=model, load_model=False)
         return getattr(processor, "tokenizer", processor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from swift.arguments import RLHFArguments
 from swift.infer_engine import RequestConfig
 from swift.infer_engine.protocol import (
     ChatCompletionResponse,
@@ -154,18 +156,37 @@ class Library(Searching):
 
 
 @pytest.fixture(scope="module")
-def arguments(tmp_path_factory: Any) -> Any:
-    """The arguments of a trainer, with ms-swift's own function for the tokenizer of a model."""
-    from swift.arguments import BaseArguments
+def written(tmp_path_factory: Any) -> Any:
+    """The arguments of `swift rlhf`, after ms-swift has written them to the output folder.
 
+    In the file, `--model` is a name of a hub, from which ms-swift has loaded the model.
+    """
     folder = tiny_models.save(tmp_path_factory.mktemp("model"))
-    real = BaseArguments(model=folder, model_type="qwen2", template="qwen2_5")
-    return config(num_generations=1, get_model_processor=real.get_model_processor)
+    data = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    data.write_text(json.dumps({"messages": [{"role": "user", "content": "q"}]}))
+    written = RLHFArguments(
+        rlhf_type="grpo",
+        model=folder,
+        model_type="qwen2",
+        template="qwen2_5",
+        dataset=[str(data)],
+        output_dir=str(tmp_path_factory.mktemp("output")),
+        add_version=False,
+        report_to=["none"],
+        reward_funcs=["accuracy"],
+        num_generations=2,
+        per_device_train_batch_size=2,
+        use_vllm=False,
+    )
+    written.save_args()
+    file = Path(written.output_dir, "args.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model": "hub/model"}))
+    return written
 
 
-def two_turns(arguments: Any) -> Any:
+def two_turns(written: Any) -> Any:
     """Return a sample whose first turn ms-swift keeps as token ids."""
-    _, tokenizer = arguments.get_model_processor(load_model=False)
+    _, tokenizer = written.get_model_processor(load_model=False)
     ids = [*tokenizer.encode(SEARCH), tokenizer.eos_token_id]
     answer = response_of("<answer>Seine</answer>", "stop", [8])
     scheduler = Library(max_turns=3, tokenizer=tokenizer)
@@ -174,24 +195,26 @@ def two_turns(arguments: Any) -> Any:
     return result
 
 
-def test_a_turn_that_ms_swift_keeps_as_token_ids(arguments: Any) -> None:
+def test_a_turn_that_ms_swift_keeps_as_token_ids(written: Any) -> None:
+    """A reward gets the arguments of the trainer, which do not contain the model."""
     seen = []
 
     def keep(rollout: Any) -> Score:
         seen.append(rollout)
         return Score(1.0)
 
-    reward = new_reward("keep", arguments, recipe=custom("keep", keep))
-    rewards(reward, [two_turns(arguments)])
+    reward = new_reward("keep", written.training_args, recipe=custom("keep", keep))
+    rewards(reward, [two_turns(written)])
     first, last = seen[0].steps()
     assert (first.text, first.queries, last.answer) == (SEARCH, ("river",), "Seine")
     assert first.results[0].title == "Paris"
 
 
-def test_token_ids_without_the_arguments_of_the_trainer(arguments: Any) -> None:
-    result = two_turns(arguments)
-    with pytest.raises(UsageError, match="pass its arguments, as in RagReward\\(args=args\\)"):
-        rewards(new_reward("search-r1"), [result])
+@pytest.mark.parametrize("folder", [None, "other"])
+def test_token_ids_without_the_name_of_the_model(written: Any, folder: str | None) -> None:
+    reward = new_reward("search-r1", config(output_dir=folder))
+    with pytest.raises(UsageError, match=f"{folder or 'output_dir'}/args.json does not exist"):
+        rewards(reward, [two_turns(written)])
 
 
 # --- rewards -------------------------------------------------------------------------------------
