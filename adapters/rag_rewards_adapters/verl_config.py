@@ -55,13 +55,15 @@ def template_arguments(config: Any) -> dict[str, Any]:
 def response_limit(rollout: Any, prompt_tokens: int) -> int:
     """Return the greatest number of tokens of a response, from verl's configuration of rollouts.
 
-    `max_model_len` can be less than the prompt and `response_length`. SGLang uses one token less
-    than `max_model_len` (verl, `async_sglang_server.py`).
+    The engines limit the prompt and the response together to `prompt_length + response_length` and
+    to `max_model_len` tokens. SGLang leaves one token of the latter free (verl,
+    `async_sglang_server.py`).
     """
     length = int(rollout.response_length)
-    if rollout.get("max_model_len") is None:
-        return length
-    context = int(rollout.max_model_len) - int(rollout.get("name") == "sglang")
+    context = int(rollout.prompt_length) + length
+    if rollout.get("max_model_len") is not None:
+        free = int(rollout.get("name") == "sglang")
+        context = min(context, int(rollout.max_model_len) - free)
     return min(length, context - prompt_tokens)
 
 

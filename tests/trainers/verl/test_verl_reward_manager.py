@@ -179,13 +179,18 @@ def test_end_tokens_and_truncated_responses(folder: Path, tokenizer: Any) -> Non
 
 
 @pytest.mark.parametrize(("missing", "reason"), [(0, "length"), (1, "stop")])
+@pytest.mark.parametrize("limit", ["max_model_len", "prompt_length"])
 def test_a_response_that_fills_the_context_is_truncated(
-    folder: Path, tokenizer: Any, missing: int, reason: str
+    folder: Path, tokenizer: Any, limit: str, missing: int, reason: str
 ) -> None:
-    """A response without an end token may also end at a stop string."""
+    """A response without an end token may also end at a stop string.
+
+    If the prompt is longer than `prompt_length`, the response is shorter than `response_length`.
+    """
     row = item(tokenizer, ResponseRow(RIGHT, ends=False))
     length = int(row.batch["attention_mask"].sum())
-    limits = {"response_length": length, "max_model_len": length + missing}
+    limits = {"response_length": length, "prompt_length": length}
+    limits[limit] = length + missing if limit == "max_model_len" else missing
     config = config_with_manager(
         folder,
         f"{KWARGS}.recipe=naive-grpo",
