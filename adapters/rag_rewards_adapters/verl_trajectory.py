@@ -50,8 +50,8 @@ async def turn_fields(
 
     if inner == TOOL_AGENT and dialect in ("auto", "tools"):
         parser = _parser(str(multi_turn.format), tokenizer)
-        most = int(multi_turn.max_parallel_calls)
-        messages = await _messages(ids, mask, tokenizer, parser, most, template)
+        max_calls = multi_turn.max_parallel_calls
+        messages = await _messages(ids, mask, tokenizer, parser, max_calls, template)
         limit = tool_loop_limit(messages, _max_turns(multi_turn))
         if limit is None:  # verl found no call in the last message
             messages[-1].update(_unread_call(parser, messages[-1]["content"]))
@@ -75,7 +75,7 @@ async def _messages(
     mask: list[int],
     tokenizer: Any,
     parser: Any,
-    max_calls: int,
+    max_calls: int | None,
     template: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Return the assistant messages with their calls, and the tool messages between them."""
@@ -96,10 +96,16 @@ async def _messages(
         }
         if calls:
             # verl does not execute calls beyond the limit, so they ask the environment nothing.
-            arguments = [c.arguments if i < max_calls else "{}" for i, c in enumerate(calls)]
+            executed = len(calls[:max_calls])
             message["tool_calls"] = [
-                {"type": "function", "function": {"name": c.name, "arguments": text}}
-                for c, text in zip(calls, arguments, strict=True)
+                {
+                    "type": "function",
+                    "function": {
+                        "name": call.name,
+                        "arguments": call.arguments if i < executed else "{}",
+                    },
+                }
+                for i, call in enumerate(calls)
             ]
         messages.append(message)
         if following > end:

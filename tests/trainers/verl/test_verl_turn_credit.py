@@ -343,7 +343,9 @@ def test_a_search_after_the_last_allowed_result(cut, monkeypatch):
 # --- calls that verl does not execute ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "queries"), [(1, ("river",)), (2, ("river", "sea"))])
+@pytest.mark.parametrize(
+    ("limit", "queries"), [(1, ("river",)), (2, ("river", "sea")), ("null", ("river", "sea"))]
+)
 def test_calls_beyond_the_limit_ask_nothing(cut, monkeypatch, limit, queries):
     """They count as calls, because a well-formed message has one call."""
     monkeypatch.setitem(ANSWERED, "Paris", [CALL + CALL.replace("river", "sea")])
