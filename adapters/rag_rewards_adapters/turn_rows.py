@@ -54,15 +54,17 @@ def with_limit(rollout: Rollout, dialect: str, *, is_full: bool = False) -> Roll
     """Return a rollout with the limit that ended the loop of its trainer as the `finish_reason`.
 
     Some trainers report only how the last generation ended, which is `stop` if the loop has no
-    further turn for the policy. Without an answer, the reason is then `length` if no further token
-    fits (`is_full`), and `max_turns` after a query or a call.
+    further turn for the policy. A last turn without an answer needs a further turn if it contains a
+    query or a call, or if the environment replied to it. The reason is then `length` if no further
+    token fits (`is_full`), and otherwise `max_turns` after a query or a call.
     """
     last = rollout.steps(dialect)[-1]
     if rollout.finish_reason in CUT_OFF or last.answer is not None:
         return rollout
-    if is_full:
+    asks = bool(last.queries or last.calls)
+    if is_full and (asks or last.observation is not None):
         return msgspec.structs.replace(rollout, finish_reason="length")
-    if last.queries or last.calls:
+    if asks:
         return msgspec.structs.replace(rollout, finish_reason="max_turns")
     return rollout
 

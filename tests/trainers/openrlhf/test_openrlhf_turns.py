@@ -184,6 +184,16 @@ def test_an_answer_that_ends_at_the_limit_is_complete(
     assert rollout.steps()[-1].malformed == ()
 
 
+def test_a_text_that_ends_at_the_limit_is_complete(sampled: Any) -> None:
+    """A judge compares the text of the last turn also if it is not in an answer section."""
+    output, _ = sampled(SEARCH, "The Seine.")
+    end = output["action_ranges"][1][1]
+    output, rollout = sampled(SEARCH, "The Seine.", max_length=end)
+    assert len(output["observation_tokens"]) == end
+    assert (rollout.finish_reason, output["truncated"]) == ("stop", False)
+    assert rollout.steps()[-1].malformed == ()
+
+
 @pytest.mark.parametrize(("reply", "reason"), [(SEARCH, "max_turns"), (ANSWER, "stop")])
 def test_the_last_turn_of_the_environment(sampled: Any, reply: str, reason: str) -> None:
     output, rollout = sampled(reply, environment="OneTurn")
