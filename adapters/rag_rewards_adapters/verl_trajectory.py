@@ -23,6 +23,8 @@ from rag_rewards_adapters.response_text import (
 from rag_rewards_adapters.turn_rows import turn_rows, with_spans
 
 TOOL_AGENT = "tool_agent"
+_TAGS = ("tool_call", "tool_calls", "tool_calls_section")
+"""The names of the tags around calls in the parsers of verl. That of gpt-oss has none of them."""
 
 
 async def turn_fields(
@@ -119,14 +121,16 @@ def _unread_call(parser: Any, text: str) -> dict[str, Any]:
     """Return the field `tool_calls` of a message with a complete call that verl could not read.
 
     verl ends its loop at such a message. Tags inside thinking are no call. The field is missing for
-    a message without tags, and for a parser of other tags.
+    a message without the tags of the parser.
     """
-    start, end = (getattr(parser, f"tool_call_{tag}_token", None) for tag in ("start", "end"))
-    if start and end:
-        _, _, rest = visible_words(text).partition(start)
-        call, closing, _ = rest.partition(end)
-        if closing:
-            return {"tool_calls": [{"type": "function", "function": call}]}
+    words = visible_words(text)
+    for name in _TAGS:
+        start, end = (getattr(parser, f"{name}_{side}_token", None) for side in ("start", "end"))
+        if start and end:
+            _, _, rest = words.partition(start)
+            call, closing, _ = rest.partition(end)
+            if closing:
+                return {"tool_calls": [{"type": "function", "function": call}]}
     return {}
 
 

@@ -378,6 +378,21 @@ def test_a_call_that_verl_cannot_read_is_no_answer(cut, monkeypatch, text):
     assert [turn[-1] for turn in values] == [0.5, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("tool_format", "start", "end"),
+    [
+        ("minimax", "<minimax:tool_call>", "</minimax:tool_call>"),
+        ("kimi", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        ("deepseek_v4", "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
+    ],
+)
+def test_a_call_in_other_tags_that_verl_cannot_read(cut, monkeypatch, tool_format, start, end):
+    monkeypatch.setitem(ANSWERED, "Paris", [f"{start}Seine{end}"])
+    _, rollout = cut(**{"multi_turn.format": tool_format})
+    (turn,) = rollout.steps()
+    assert (turn.answer, turn.malformed) == (None, ("bad_call",))
+
+
 @pytest.mark.parametrize("text", [f"<think>{BROKEN}</think>Seine", "Seine"])
 def test_an_answer_after_a_call_in_the_thinking(cut, monkeypatch, text):
     monkeypatch.setitem(ANSWERED, "what the tool says", [text])
