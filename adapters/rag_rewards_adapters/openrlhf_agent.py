@@ -41,7 +41,7 @@ from rag_rewards.turns.masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
-from rag_rewards_adapters.turn_rows import turn_rows, with_limit
+from rag_rewards_adapters.turn_rows import dialect_at, turn_rows, with_limit
 from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
 
 RAW_REWARD = "raw_reward"
@@ -295,7 +295,7 @@ def _rollout_with_turns(recipe: Recipe, call: Call, output: Output) -> Rollout |
     tokens = list(output["observation_tokens"])
     start = output["action_ranges"][0][0]
     spans = spans_in_response(output["action_ranges"], start)
-    dialect = getattr(recipe.settings, "dialect", "auto")
+    dialect = dialect_at(recipe, None)
     decode = partial(response_text, call.tokenizer)
     turns = turns_of_spans(tokens[start:], spans, decode, dialect)
     rollout = _row(

@@ -143,7 +143,7 @@ def test_a_call_in_the_last_allowed_turn_is_truncated() -> None:
     assert names == [[[], ["truncated"]], [[], []]]
 
 
-# --- turns as token ids ------------------------------------------------------------------------
+# --- turns as token ids --------------------------------------------------------------------------
 
 
 class Library(Searching):
