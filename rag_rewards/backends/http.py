@@ -283,7 +283,7 @@ class Place:
         pause = max(self.endpoint.available_at - time.monotonic(), 0.0)
         if time.monotonic() + pause >= self.session.deadline:
             reason = f"the deadline of {self.session.limits.deadline:g} s is over"
-            # Another request can have found that the server is not available.
+            # Another request can have made the server unavailable.
             last = attempts.last_error or (self.endpoint.last_error if pause else None)
             if last is not None:
                 raise HttpError(f"{last}; {reason}", last.status)

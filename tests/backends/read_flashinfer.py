@@ -52,5 +52,5 @@ def parameters(function: ast.FunctionDef) -> list[str]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        found = {version: read(version, Path(folder)) for version in sys.argv[1:]}
-    FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        interfaces = {version: read(version, Path(folder)) for version in sys.argv[1:]}
+    FILE.write_text(json.dumps(interfaces, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -139,16 +139,16 @@ def tree_attention(
     sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Any, None]:
-    """Return the attention [1, N, H, D] of a layer to its step, for transformers."""
+    """Return the attention [1, N, H, V] of a layer to its step, for transformers."""
     if attention_mask is not None:
         raise NotInTreeError("attention with a mask")
     if unknown := sorted(_given(options) - _OPTIONS):
         raise NotInTreeError(f"attention with {', '.join(unknown)}")
     if sliding_window is not None and tree.capacity > sliding_window:
         raise NotInTreeError(f"a window of {sliding_window} tokens")
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if value.shape[-1] > key.shape[-1]:
         raise NotInTreeError("attention with values that are longer than keys")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     output = tree.attend(module.layer_idx, query, key, value, scale)
     return output.to(query.dtype).transpose(1, 2).contiguous(), None
 

@@ -150,8 +150,8 @@ class Library(Searching):
     """Answer each search, as the scheduler of a user does."""
 
     def step(self, infer_request: Any, response_choice: Any, current_turn: int) -> Any:
-        found = "<information>Doc 1(Title: Paris) On the Seine.</information>"
-        infer_request.messages.append({"role": "user", "content": found})
+        results = "<information>Doc 1(Title: Paris) On the Seine.</information>"
+        infer_request.messages.append({"role": "user", "content": results})
         return {"infer_request": infer_request}
 
 

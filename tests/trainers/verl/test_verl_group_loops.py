@@ -342,7 +342,8 @@ def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
     assert rewards_of(queue) == [2.0] * 3
 
 
-def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
+def rollouts_of(monkeypatch):
+    """Return a list that receives each rollout that the agent loop reads."""
     rollouts = []
     read = verl_group.RagGroupAgentLoop._last_response
     monkeypatch.setattr(
@@ -350,6 +351,11 @@ def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
         "_last_response",
         lambda self, output, columns: rollouts.append(read(self, output, columns)) or rollouts[-1],
     )
+    return rollouts
+
+
+def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
+    rollouts = rollouts_of(monkeypatch)
     engine = engine_of(folder, {"Paris": ["word " * 200]})
     queue = run_worker(
         monkeypatch, v1.configuration(folder, "arena"), engine, [v1.question("Paris")]
@@ -362,13 +368,7 @@ def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
 @pytest.mark.parametrize(("name", "free"), [("vllm", 0), ("sglang", 1)])
 def test_a_response_that_fills_the_context_is_truncated(monkeypatch, folder, name, free):
     """SGLang leaves one token of the context free."""
-    rollouts = []
-    read = verl_group.RagGroupAgentLoop._last_response
-    monkeypatch.setattr(
-        verl_group.RagGroupAgentLoop,
-        "_last_response",
-        lambda self, output, columns: rollouts.append(read(self, output, columns)) or rollouts[-1],
-    )
+    rollouts = rollouts_of(monkeypatch)
     row, words = v1.question("Paris"), "word " * 20
     engine = engine_of(folder, {"Paris": [words]})
     tokenizer = engine.tokenizer
