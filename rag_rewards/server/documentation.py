@@ -187,7 +187,7 @@ MODELS: dict[str, Any] = {
             "content": _json(
                 {"type": "object"},
                 {
-                    "rag_rewards": "0.7.0",
+                    "rag_rewards": "0.8.0",
                     "entailment": {"fingerprint": "nli deberta-v2 3c1f… float32 label=0 …"},
                     "similarity": None,
                 },
