@@ -32,13 +32,19 @@ def error_record(
 ) -> ErrorRecord:
     """Return the record of a row in error, with its id where the line contains one."""
     details = {"type": type(error).__name__, "message": error.message, "path": error.path}
-    row_id = line_id(line) if row_id is None else str(row_id)
+    details = {name: _encodable(text) for name, text in details.items()}
+    row_id = _encodable(line_id(line) or "" if row_id is None else str(row_id))
     try:
         line.decode()  # the decoder does not check the bytes of unused fields
         row = msgspec.Raw(_ENCODER.encode(_FIELDS.decode(line)))
     except NOT_JSON:
         row = msgspec.Raw(_ENCODER.encode(line.decode("utf-8", "replace").rstrip("\r\n")))
     return ErrorRecord(line=number, id=row_id or str(number), error=details, row=row)
+
+
+def _encodable(text: str) -> str:
+    """Return a text with an escape in place of each half of a surrogate pair."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 class RowEncoder:

@@ -303,3 +303,16 @@ def test_a_row_of_twenty_megabytes(cli, write, arena, tmp_path):
     scored = [json.loads(line) for line in out.read_bytes().splitlines()]
     assert [row["id"] for row in scored] == ["a", "big", "c"]
     assert len(scored[1]["note"]) == 20_000_000
+
+
+@pytest.mark.parametrize("field", ["id", "group", "question", "response", "supporting"])
+def test_half_of_a_surrogate_pair_is_an_error_of_its_row(cli, write, tmp_path, field):
+    row = {"id": "1", "group": "g", "question": "Q", "answers": "Paris", "response": "Paris"}
+    row |= {"documents": [{"text": "Paris"}], "supporting": [1]}
+    bad = row | {"group": "h", field: ["\ud800"] if field == "supporting" else "\ud800"}
+    out = tmp_path / "out.jsonl"
+    result = cli("score", write([bad, row]), "-r", "arena", "-o", out, code=3)
+    (record,) = errors_of(tmp_path / "out.jsonl.errors.jsonl")
+    assert record["line"] == 1
+    assert "half of a surrogate pair" in record["error"]["message"]
+    assert "1 scored, 1 in error" in result.err
