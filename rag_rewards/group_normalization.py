@@ -41,7 +41,9 @@ def min_max(
 class GroupMinMax(Composite):
     """Min-max scaling of a reward within each group, see `min_max`.
 
-    epsilon, min_spread, no_spread, floor  parameters of `min_max`
+    epsilon, min_spread, floor  parameters of `min_max`
+    no_spread             values of a group without spread: 0 (`zero`), or as of single rollouts
+                          (`one`)
     single, single_above  a group of one rollout (validation) gets 1 if the reward `single` is
                           greater than `single_above`, else the floor; default: the reward itself
     among                 only rollouts with a positive value of this reward set the minimum and
@@ -91,21 +93,23 @@ class GroupMinMax(Composite):
         for group in batch.groups:
             members = [i for i in group if out[i] is not None and (not gate or gate[i])]
             rewards = [value for i in members if (value := values[i]) is not None]
-            if len(group) == 1 and rewards:
-                value_alone = single[group[0]]
-                above = None if value_alone is None else value_alone > self.single_above
-                out[group[0]] = None if above is None else (1.0 if above else self.floor)
+            if rewards and (len(group) == 1 or self._lacks_spread(rewards)):
+                for i in members:
+                    out[i] = self._alone(single[i])
                 continue
             scaled = min_max(
-                rewards,
-                epsilon=self.epsilon,
-                min_spread=self.min_spread,
-                no_spread=self.no_spread,
-                floor=self.floor,
+                rewards, epsilon=self.epsilon, min_spread=self.min_spread, floor=self.floor
             )
             for i, value in zip(members, scaled, strict=True):
                 out[i] = value
         return out
+
+    def _lacks_spread(self, rewards: Sequence[float]) -> bool:
+        return self.no_spread == "one" and max(rewards) - min(rewards) <= self.min_spread
+
+    def _alone(self, value: Value) -> Value:
+        """Return the value of a rollout that cannot be compared with others."""
+        return None if value is None else 1.0 if value > self.single_above else self.floor
 
     def entries(self, batch: Batch) -> list[TurnEntries]:
         return _rescaled(batch, self.reward, batch.values(self))

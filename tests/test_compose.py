@@ -174,7 +174,7 @@ def test_group_min_max_against_a_naive_implementation(members, among, single, fl
             expected.append(None)
         elif among and not gate:
             expected.append(0.0)
-        elif len(group) == 1:
+        elif len(group) == 1 or (no_spread == "one" and max(scale) == min(scale)):
             decides = alone if single else value
             expected.append(None if decides is None else 1.0 if decides > 0.5 else floor)
         else:

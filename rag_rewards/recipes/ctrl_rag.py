@@ -122,7 +122,8 @@ class CtrlRag(Clr, frozen=True):
     no_spread: Annotated[
         Literal["zero", "one"],
         about(
-            "R′ of a group without spread; one: R′ is 1, so that the accuracy decides",
+            "R′ of a group without spread; one: 1 for a contribution above the threshold, else "
+            "the floor",
             "paper, Eq. 14: 0",
         ),
     ] = "zero"
@@ -219,7 +220,7 @@ _LOOPHOLES = (
     "31: copying the answer into the thinking section increases the evidential contribution E "
     "(closed: hardened)",
     "in a group without spread, all rewards are 0; the hardened profile rewards correct "
-    "rollouts with 1",
+    "rollouts with 1 if their contribution is above the threshold, and else with 0.1",
     "25: repeating a document in the answer increases the evidential contribution E; the "
     "division by √T reduces this effect only partly, as the paper defines it",
 )

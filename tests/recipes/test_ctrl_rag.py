@@ -102,6 +102,26 @@ def test_groups_without_spread():
     assert values(near, settings={"min_spread": 0.2, "no_spread": "one"}) == [1, 1]
 
 
+def test_a_group_without_spread_and_without_a_contribution():
+    """A right answer that the documents do not make more likely has no contribution to reward."""
+    one = {"no_spread": "one"}
+    rows = [row(0), row(0.5), row(-3), row(4, right=False)]
+    assert values(rows, settings=one | {"among": "correct", "floor": 0.1}) == [0.1, 0.1, 0.1, 0]
+    assert values(rows[:3], settings=one) == [0, 0, 0]
+    assert values([row(2.0), row(2.0)], settings=one | {"threshold": 2.0}) == [0, 0]
+    assert values([row(2.0), row(2.0)], settings=one | {"threshold": None}) == [1, 1]
+    on_reward = one | {"threshold_on": "reward"}
+    assert values([row(1.9), row(0)], settings=on_reward) == [0, 0]  # E/√4 is below 1
+    assert values([row(2.0), row(2.0)], settings=on_reward) == [1, 1]
+
+
+def test_the_only_right_rollout_needs_a_contribution_under_the_hardened_profile():
+    wrong = [row(9, right=False), row(3, right=False)]
+    for contribution, reward in ((0.0, 0.1), (1.0, 0.1), (1.01, 1.0)):
+        rows = [row(contribution), *wrong]
+        assert values(rows, hardened=True)[0] == reward
+
+
 def test_a_group_of_one():
     assert [values([row(e)]) for e in (1.01, 1.0, 0.0, -5.0)] == [[1], [0], [0], [0]]
     assert values([row(9, right=False)]) == [0]
