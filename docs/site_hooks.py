@@ -19,7 +19,7 @@ _SEPARATOR = re.compile(r"::|[/_.:]")
 SECURITY = Path(__file__).resolve().parents[1] / "SECURITY.md"
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "scores.ipynb"
 _FENCE = re.compile(r"^( *```\w+) ([a-z_ -]+)$", re.MULTILINE)
-_LINK = re.compile(r"\[([^\]]+)\]\(\.\./benchmarks/results/([\w.-]+\.md)\)")
+_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?benchmarks/results/([\w.-]+\.md)\)")
 
 
 def on_config(config: Any) -> Any:
