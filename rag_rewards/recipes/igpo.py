@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from rag_rewards.definition import (
+    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Recipe,
@@ -22,7 +23,7 @@ from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
 from rag_rewards.recipes.turn_settings import HARDENED, UNICODE, StrictSettings
 from rag_rewards.reward import Component, CorrectOf
-from rag_rewards.rewards.igpo import Curriculum, IgpoReward, Tokens
+from rag_rewards.rewards.igpo import Count, Curriculum, IgpoReward, Tokens
 from rag_rewards.rewards.information_gain import Kind
 from rag_rewards.rewards.turn_likelihoods import Alias, LikelihoodReader
 from rag_rewards.settings import Settings, about
@@ -54,6 +55,17 @@ class GainSettings(Settings, frozen=True):
     random: Annotated[
         int, about("with baseline=random, number of other prompts", _IG_SEARCH, ge=1)
     ] = 3
+    count: Annotated[
+        Count,
+        about(
+            "gains that count; all: falls are negative gains; rises: only what exceeds the "
+            "greatest likelihood of the rollout so far",
+            f"{_CODE}: all",
+        ),
+    ] = "all"
+    gated: Annotated[
+        bool, about("a rollout earns gains only if its outcome is positive", f"{_CODE}: false")
+    ] = False
     weight: Annotated[float, about("weight of the gains", _CODE, ge=0)] = 1.0
     curriculum: Annotated[
         int,
@@ -142,6 +154,8 @@ def igpo(settings: Igpo) -> Recipe:
         kind=gain.kind,
         baseline=gain.baseline,
         draws=gain.random,
+        count=gain.count,
+        gated=gain.gated,
         weight=gain.weight,
         curriculum=Curriculum(gain.curriculum),
         likelihood=LikelihoodReader(gain.alias, gain.first_tokens, gain.first_weight),
@@ -208,9 +222,14 @@ IGPO = RecipeDefinition(
         ),
         "gain.baseline": HardenedSetting(
             "empty",
-            (39, 40),
-            "writing a guess, which raises the likelihood without evidence, or lowering the "
-            "likelihood to regain it",
+            (40,),
+            "writing a guess, which raises the likelihood without evidence",
+        ),
+        "gain.count": HardenedSetting(
+            "rises", (39,), "lowering the likelihood to regain it, or doubting and searching again"
+        ),
+        "gain.gated": HardenedSetting(
+            True, (39,), "gains without a right answer, such as for a document that is ignored"
         ),
         "credit.method": HardenedSetting(
             "return", (42,), "stopping early, or never, because the number of turns has an effect"
@@ -237,6 +256,10 @@ IGPO = RecipeDefinition(
         "hardened profile rejects this setting)",
         "with the credit method igpo, the number of turns changes the advantages (attack 42; "
         "closed: hardened)",
+    ),
+    changed_defaults=(
+        ChangedDefault("0.8.0", "gain.count", default="all", hardened="all"),
+        ChangedDefault("0.8.0", "gain.gated", default=False, hardened=False),
     ),
     deviations=(
         "log-probabilities that do not fit the turns are an error; the authors' code then uses the "

@@ -10,7 +10,7 @@ from typing import Literal
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.rewards.information_gain import Kind, gain_over, information_gains
+from rag_rewards.rewards.information_gain import Kind, gain_over, information_gains, rises
 from rag_rewards.rewards.search import (
     RepeatedAnswer,
     answer_of,
@@ -27,6 +27,7 @@ from rag_rewards.turns.order import is_balanced
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 Tokens = Literal["multiset", "set"]
+Count = Literal["all", "rises"]
 
 
 def set_f1(prediction: str, aliases: Sequence[str]) -> float:
@@ -81,6 +82,8 @@ class IgpoReward:
     baseline    what V after a turn is compared with: V after the `previous` turn, V as if the
                 search had no hits (`empty`), or V with results of other prompts (`random`)
     draws       number of other prompts for the baseline `random`
+    count       `all` gains, or only `rises` above the greatest likelihood of the rollout so far
+    gated       whether a rollout earns gains only if its outcome is positive
     weight      weight of the gains, and `curriculum`: change of the weights over the training
     likelihood  how V is computed from log-probabilities
     template    text between a turn and the answer
@@ -99,6 +102,8 @@ class IgpoReward:
     kind: Kind = "prob"
     baseline: Baseline = "previous"
     draws: int = 3
+    count: Count = "all"
+    gated: bool = False
     weight: float = 1.0
     curriculum: Curriculum = Curriculum()
     likelihood: LikelihoodReader = LikelihoodReader()
@@ -147,7 +152,7 @@ class IgpoReward:
             outcome = self.bad_format
         correct = self.exact.value_of(rollout, text, exact)
         likelihoods = self._likelihoods(rollout, run)
-        gains = self._gains(likelihoods) if likelihoods else []
+        gains = self._counted(likelihoods, outcome) if likelihoods else []
         gains += [None] * (len(run.turns) - len(gains))
         of_outcome, of_gain = self.curriculum.weights(rollout.step)
         process = [None if g is None else self.weight * of_gain * g for g in gains]
@@ -182,6 +187,15 @@ class IgpoReward:
         if len(run.turns) == 1:
             need = replace(need, baseline="previous")
         return self.likelihood(rollout, run, need)
+
+    def _counted(self, likelihoods: TurnLikelihoods, outcome: float) -> list[float | None]:
+        """Return the gain of each turn but the last one, as far as it counts."""
+        gains = self._gains(likelihoods)
+        if self.count == "rises":
+            gains = rises(likelihoods.previous, gains, self.kind)
+        if self.gated and outcome <= 0:
+            return [None if gain is None else min(gain, 0.0) for gain in gains]
+        return gains
 
     def _gains(self, likelihoods: TurnLikelihoods) -> list[float | None]:
         if self.baseline == "previous":

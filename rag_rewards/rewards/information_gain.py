@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from rag_rewards.errors import EvidenceError
@@ -64,6 +64,32 @@ def gain_over(likelihood: float, baselines: Sequence[float], kind: Kind = "log")
         raise EvidenceError("no likelihood with other results: give at least one")
     others = [_value(baseline, kind) for baseline in baselines]
     return _value(likelihood, kind) - math.fsum(others) / len(others)
+
+
+def rises(
+    likelihoods: Sequence[float],
+    gains: Sequence[float | None],
+    kind: Kind = "prob",
+) -> list[float | None]:
+    """Return the gain of each turn as far as it exceeds the greatest likelihood so far.
+
+    likelihoods  V_0 of the prompt, and V_t after each turn but the last one
+    gains        gain of each of these turns, None for a turn without a gain
+
+    A rise counts once: the sum is at most the greatest likelihood minus that of the prompt. Without
+    this, a policy earns gains again by doubting what it found and repeating the search.
+
+    >>> V = [math.log(p) for p in (0.1, 0.9, 0.2, 0.9, 1.0)]
+    >>> [round(g, 6) for g in rises(V, [0.8, -0.7, 0.7, 0.1])]
+    [0.8, 0.0, 0.0, 0.1]
+    """
+    values = [_value(likelihood, kind) for likelihood in likelihoods]
+    best = accumulate(values, max)
+    over = [max(0.0, now - before) for now, before in zip(values[1:], best, strict=False)]
+    return [
+        None if gain is None else max(0.0, min(gain, rise))
+        for gain, rise in zip(gains, over, strict=True)
+    ]
 
 
 def _value(likelihood: float, kind: Kind) -> float:

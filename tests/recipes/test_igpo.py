@@ -305,6 +305,64 @@ def test_lowering_the_likelihood_and_regaining_it():
     assert score(attacked, **empty).turns == score(honest, **empty).turns == (0.0, 0.0, 1.0)
 
 
+# The values are probabilities. The reference is the same turn without results.
+EMPTY = {"gain.baseline": "empty"}
+COUNTED = EMPTY | {"gain.count": "rises"}
+WRONG = {"text": THOUGHT + answer("Lyon")}
+
+
+def searched(prior, after, without, last=RIGHT):
+    """Return a rollout with probabilities of the gold answer with and without the results."""
+    empty = [[[math.log(p)]] for p in without]
+    return row(math.log(prior), [math.log(p) for p in after], last, empty=empty)
+
+
+def test_doubting_and_searching_again_earns_no_gain_twice():
+    honest = searched(0.1, [0.9], [0.1])
+    again = searched(0.1, [0.9] * 6, [0.1] * 6)
+    assert score(again, **EMPTY).value == pytest.approx(5.8)
+    assert score(again, **COUNTED).turns == pytest.approx((0.8, 0, 0, 0, 0, 0, 1))
+    assert score(again, **COUNTED).value == pytest.approx(score(honest, **COUNTED).value)
+    log = {"gain.kind": "log"}
+    assert score(again, **COUNTED, **log).value == pytest.approx(1 + math.log(9))
+    # To lower the likelihood before a rise does not make the rise larger.
+    lowered = searched(0.5, [0.9], [0.01])
+    assert score(lowered, **COUNTED).turns[0] == pytest.approx(0.4)
+
+
+def test_rises_count_only_as_far_as_the_results_cause_them():
+    guess = searched(0.1, [0.9], [0.9])
+    assert score(guess, **COUNTED).turns == (0.0, 1.0)
+    half = searched(0.1, [0.9, 0.95], [0.6, 0.9])
+    assert score(half, **COUNTED).turns == pytest.approx((0.3, 0.05, 1.0))
+    fall = searched(0.5, [0.2, 0.6], [0.5, 0.2])
+    assert score(fall, **COUNTED).turns == pytest.approx((0.0, 0.1, 1.0))
+    assert score(fall, **{"gain.count": "rises"}).turns == pytest.approx((0.0, 0.1, 1.0))
+    assert score(fall, **EMPTY).turns == pytest.approx((-0.3, 0.4, 1.0))
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=1, max_size=6))
+def test_the_sum_of_the_rises_is_at_most_the_greatest_rise(pairs):
+    after, without = zip(*pairs, strict=True)
+    values = score(searched(0.1, after, without), **COUNTED).turns[:-1]
+    assert min(values) >= 0
+    assert sum(values) <= max(0.0, max(after) - 0.1) + 1e-9
+    previous = score(searched(0.1, after, without), **{"gain.count": "rises"}).turns[:-1]
+    assert sum(previous) == pytest.approx(max(0.0, max(after) - 0.1))
+
+
+def test_a_wrong_answer_earns_no_gain_under_the_hardened_profile():
+    for last in (WRONG, {"text": THOUGHT}):
+        wrong = searched(0.1, [0.9, 0.9], [0.1, 0.1], last)
+        result = score(wrong, hardened=True)
+        assert result.components["info_gain"] == 0.0
+        assert result.value <= 0
+    right = searched(0.1, [0.9], [0.1])
+    assert score(right, hardened=True).turns == pytest.approx((0.8, 1.0))
+    fall = searched(0.5, [0.2], [0.5], WRONG)
+    assert score(fall, **EMPTY, **{"gain.gated": True}).turns == pytest.approx((-0.3, 0.0))
+
+
 def test_the_number_of_turns_has_an_effect_under_igpo_and_none_under_return():
     """Attack 42, and the worked example of the stopping bias."""
     log = {"gain.kind": "log"}
