@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rag_rewards.backends.addresses import Address, parse_address
 from rag_rewards.backends.http_responses import HttpError
@@ -42,17 +43,35 @@ class Limits:
             raise UsageError(f"deadline must be greater than 0, found {self.deadline}")
 
 
+class Load:
+    """The number of tokens in progress on a server. Calls of several threads share it."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._lock = threading.Lock()
+
+    def add(self, tokens: int) -> None:
+        """Add tokens; remove them if the number is negative."""
+        with self._lock:
+            self.tokens += tokens
+
+
 @dataclass
 class Endpoint:
-    """A server: its address, its load in tokens, and the time of the next allowed request.
+    """A server in one call: its address, its load, and the time of the next allowed request.
 
-    The time is a value of `time.monotonic`. `last_error` is the failure that set it.
+    All calls share the load. The time is a value of `time.monotonic`, and `last_error` is the
+    failure that set it. Both belong to one call, so that a long Retry-After affects no later one.
     """
 
     address: Address
-    load: int = 0
+    load: Load = field(default_factory=Load, repr=False)
     available_at: float = 0.0
     last_error: HttpError | None = None
+
+    def for_call(self) -> Endpoint:
+        """Return the same server for another call."""
+        return Endpoint(self.address, self.load)
 
     def set_unavailable(self, until: float, error: HttpError) -> None:
         """Allow no request before a time, unless an earlier failure set a later one."""

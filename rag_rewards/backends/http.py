@@ -113,7 +113,8 @@ class Servers:
         async with httpx.AsyncClient(
             limits=pool, timeout=timeout, headers=self.headers, verify=self.tls
         ) as client:
-            yield Session(self.name, self.endpoints, limits, client, deadline, *slots, self.breaker)
+            servers = tuple(endpoint.for_call() for endpoint in self.endpoints)
+            yield Session(self.name, servers, limits, client, deadline, *slots, self.breaker)
 
     async def map(
         self,
@@ -206,15 +207,15 @@ class Place:
         # A random choice among equal servers: otherwise several processes choose the first one.
         self.endpoint = min(
             random.sample(servers, len(servers)),
-            key=lambda server: (max(server.available_at - now, 0.0), server.load),
+            key=lambda server: (max(server.available_at - now, 0.0), server.load.tokens),
         )
-        self.endpoint.load += self.tokens
+        self.endpoint.load.add(self.tokens)
         self._is_reserved = True
 
     def leave(self) -> None:
         """Remove this group from the load of its server."""
         if self._is_reserved:
-            self.endpoint.load -= self.tokens
+            self.endpoint.load.add(-self.tokens)
             self._is_reserved = False
 
     async def post(

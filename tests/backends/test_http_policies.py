@@ -534,6 +534,33 @@ def test_a_deadline_ends_a_call(kind):
             assert "status 503" in str(error)
 
 
+def test_a_long_retry_after_affects_no_later_call(kind):
+    double, policy = kind
+    with double() as server:
+        client = policy(server.url, limits=Limits(deadline=50, backoff=0.01))
+        server.faults.append(Fault(503, {"retry-after": "3600"}))
+        (first,) = score(client, OTHER)
+        assert "the deadline of 50 s is over" in str(first)
+        (second,) = score(client, OTHER)
+        check_values(second, OTHER)
+
+
+def test_the_load_of_a_server_is_that_of_all_calls():
+    servers = Servers("test", endpoints("http://a:1"), Limits())
+
+    async def two_calls():
+        async with (
+            servers.session() as first,
+            first.place(5),
+            servers.session() as second,
+            second.place(7),
+        ):
+            return servers.endpoints[0].load.tokens
+
+    assert asyncio.run(two_calls()) == 12
+    assert servers.endpoints[0].load.tokens == 0
+
+
 def test_the_failure_with_the_longest_pause_is_the_reason_of_a_server():
     """Requests that are in progress at the same time can fail one after another."""
     (server,) = endpoints("http://a:1")
@@ -581,7 +608,7 @@ def test_a_cancelled_call_leaves_no_tasks(pair):
 
     asyncio.run(cancelled())
     server.free.set()
-    assert all(endpoint.load == 0 for endpoint in policy._servers.endpoints)
+    assert all(endpoint.load.tokens == 0 for endpoint in policy._servers.endpoints)
 
 
 # --- small parts ---------------------------------------------------------------------------------

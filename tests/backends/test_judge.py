@@ -312,6 +312,37 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once():
     assert len(server.requests) <= 2
 
 
+def long_pause(request):
+    """Return a behaviour that postpones its first request by an hour, and then works."""
+    if request.number == 0:
+        return Reply(status=503, headers={"retry-after": "3600"})
+    return Reply(YES, delay=0.2)
+
+
+def test_a_long_retry_after_affects_no_later_call():
+    with JudgeServer(long_pause) as server:
+        judge = judge_at(server, deadline=60)
+        (error,) = run(judge, [make_question()])
+        assert "deadline" in str(error)
+        assert run(judge, make_questions(3)) == [1] * 3
+
+
+def test_a_long_retry_after_affects_no_simultaneous_call():
+    async def overlapping(judge):
+        calls = [asyncio.ensure_future(judge.judge([make_question(0)]))]
+        while not server.requests:
+            await asyncio.sleep(0.002)
+        calls.append(asyncio.ensure_future(judge.judge([make_question(1)])))
+        await calls[0]
+        calls.append(asyncio.ensure_future(judge.judge([make_question(2)])))
+        return await asyncio.gather(*calls)
+
+    with JudgeServer(long_pause) as server:
+        first, *others = asyncio.run(overlapping(judge_at(server, deadline=60)))
+    assert "deadline" in str(first[0])
+    assert others == [[1], [1]]
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [("7", 7), ("0.5", 0.5), ("", 0), ("-3", 0), ("soon", 0), ("nan", 0), ("inf", 0), ("1e400", 0)],

@@ -58,9 +58,15 @@ class SharedState:
 
 @dataclass
 class Call:
-    """One call of `judge`: its deadline, the cache keys of its votes, and the cached votes."""
+    """One call of `judge`: its deadline, the cache keys of its votes, and the cached votes.
+
+    `deadline` and `not_before` are times of the monotonic clock. No request of the call is sent
+    before `not_before`, because of a Retry-After. Other calls ask the server again: its wait can be
+    longer than their deadlines, and than its failure.
+    """
 
     shared: SharedState
     deadline: float = math.inf
+    not_before: float = 0.0
     keys: dict[Question, list[bytes]] = field(default_factory=dict)
     cached: dict[bytes, Entry] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,8 +53,6 @@ class RequestSender:
     deadline: float | None
     retries: int
     backoff: float
-    not_before: float = field(init=False, default=0.0)
-    """Time of the monotonic clock before which no request is sent, because of a Retry-After."""
 
     async def request_vote(
         self, call: Call, question: Question, body: dict[str, Any], code: str = ""
@@ -128,7 +126,7 @@ class RequestSender:
             try:
                 return await self._complete(client, content)
             except TemporaryFailure as failure:
-                self.not_before = max(self.not_before, time.monotonic() + failure.wait)
+                call.not_before = max(call.not_before, time.monotonic() + failure.wait)
                 raise
             finally:
                 shared.idle.append(client)
@@ -139,7 +137,7 @@ class RequestSender:
         now = time.monotonic()
         wait = max(self.request_limit.take(1, now), self.token_limit.take(tokens, now))
         await _sleep_until(now + wait)
-        while (until := self.not_before) > time.monotonic():
+        while (until := call.not_before) > time.monotonic():
             if until > call.deadline:
                 raise FinalFailure("the server requests a wait that ends after the deadline")
             await _sleep_until(until)
