@@ -489,6 +489,29 @@ def test_a_call_after_a_failed_call_succeeds():
         assert run(judge, [make_question()]) == [1]
 
 
+def test_a_call_that_starts_after_the_failure_of_another_one_asks_the_server():
+    def behave(request):
+        i = answer_of(request)
+        return Reply(status=401) if i == 0 else Reply(YES, condition=lambda: i != 1 or free)
+
+    async def overlapping(judge):
+        nonlocal free
+        under_way = asyncio.ensure_future(judge.judge([make_question(1)]))
+        while not server.requests:
+            await asyncio.sleep(0.002)
+        refused = await judge.judge([make_question(0)])
+        later = await judge.judge([make_question(2)])
+        free = True
+        return await under_way, refused, later
+
+    free = False
+    with JudgeServer(behave) as server:
+        first, (refused,), later = asyncio.run(overlapping(judge_at(server)))
+        gc.collect()
+    assert "401" in str(refused)
+    assert (first, later) == ([1], [1])
+
+
 def test_an_unreachable_server(unused_address):
     judge = OpenAIJudge("m", base_url=f"{unused_address}/v1", retries=1, backoff=0.001)
     answers = run(judge, make_questions(200))

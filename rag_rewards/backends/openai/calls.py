@@ -21,7 +21,9 @@ _MAX_FAILURES = 32
 
 @dataclass
 class SharedState:
-    """State of the simultaneous calls on one event loop. It ends with the last of them.
+    """State of the simultaneous calls on one event loop.
+
+    It ends with the last of them. Calls that start after it is abandoned have another one.
 
     slots      limit of simultaneous requests
     cache      the cache of verdicts, if there is one

@@ -305,7 +305,8 @@ class OpenAIJudge:
     def _enter(self) -> SharedState:
         loop = asyncio.get_running_loop()
         shared = self._shared.get(loop)
-        if shared is None:
+        if shared is None or shared.abandoned is not None:
+            # Calls that start after the failure ask the server again.
             slots = asyncio.Semaphore(self._concurrency)
             cache = BackgroundCache(self._cache) if self._cache else None
             shared = self._shared[loop] = SharedState(slots, cache)
@@ -316,7 +317,9 @@ class OpenAIJudge:
         shared.calls -= 1
         if shared.calls:
             return
-        del self._shared[asyncio.get_running_loop()]
+        loop = asyncio.get_running_loop()
+        if self._shared.get(loop) is shared:
+            del self._shared[loop]
         try:
             if shared.cache:
                 await shared.cache.close()
