@@ -6,12 +6,13 @@ is scored as a whole, so that an error of one member is an error of all members 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from rag_rewards.errors import GroupError, RolloutError
+from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout, with_row_id
 from rag_rewards.rows import Line, is_object, line_key
 from rag_rewards.shorten import shorten
@@ -71,6 +72,26 @@ def group_by_position(count: int, size: int) -> list[range]:
 def singletons(count: int) -> list[range]:
     """Return one group for each position, for a reward that compares no rollouts."""
     return [range(position, position + 1) for position in range(count)]
+
+
+def check_groups(groups: Groups, count: int) -> None:
+    """Raise UsageError unless each position of a batch of `count` rollouts is in one group.
+
+    >>> check_groups([[0, 2], [1]], 3)
+    """
+    places: Counter[int] = Counter(position for group in groups for position in group)
+    expected = dict.fromkeys(range(count))
+    if places.total() == count and places.keys() == expected.keys():
+        return
+    outside = [position for position in places if position not in expected]
+    repeated = [position for position, times in places.items() if times > 1]
+    if outside:
+        fault = f"position {outside[0]!r} is not in the batch of {count} rollouts"
+    elif repeated:
+        fault = f"position {repeated[0]} is in a group more than once, or in several groups"
+    else:
+        fault = f"position {next(i for i in expected if i not in places)} is in no group"
+    raise UsageError(f"groups: {fault}: put each position from 0 to {count - 1} into one group")
 
 
 def renumber(groups: Groups, positions: Iterable[int]) -> list[list[int]]:

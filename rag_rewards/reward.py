@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
-from rag_rewards.groups import Groups, group_by_key, raise_errors
+from rag_rewards.groups import Groups, check_groups, group_by_key, raise_errors
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.shorten import shorten
 from rag_rewards.turn_entries import TurnEntries
@@ -40,11 +40,14 @@ class Batch:
     """Rollouts that are scored together. Each part of a composition is computed once.
 
     `groups` contains the positions of the members of each group; by default, rollouts with equal
-    keys form a group.
+    keys form a group. Raises UsageError for groups in which a position is missing, repeated or
+    outside of the batch.
     """
 
     def __init__(self, rollouts: Iterable[Rollout], groups: Groups | None = None) -> None:
         self.rollouts = _checked(rollouts)
+        if groups is not None:
+            check_groups(groups, len(self.rollouts))
         self._groups = groups
         self._scores: dict[int, tuple[Any, list[Score]]] = {}
         self._values: dict[int, tuple[Any, list[Value]]] = {}

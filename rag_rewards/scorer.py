@@ -20,7 +20,7 @@ from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.groups import Groups, fail_groups, group_by_key, renumber
+from rag_rewards.groups import Groups, check_groups, fail_groups, group_by_key, renumber
 from rag_rewards.loading import (
     RECIPE_KEYS,
     RecipeSource,
@@ -303,14 +303,9 @@ class Scorer:
         self, rows: Sequence[Rollout | RolloutError], groups: Groups | None
     ) -> Groups | None:
         """Return the groups; by key if the recipe compares rollouts and no groups are given."""
-        if self.scope != "group":
-            return groups
         if groups is None:
-            return group_by_key(rows)
-        if sorted(i for group in groups for i in group) != list(range(len(rows))):
-            raise UsageError(
-                "groups: a rollout is in no group or in several: put every position in one group"
-            )
+            return group_by_key(rows) if self.scope == "group" else None
+        check_groups(groups, len(rows))
         return groups
 
     def _whole(

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
-from rag_rewards.errors import DataError, GroupError, RowError
+from rag_rewards.errors import DataError, GroupError, RowError, UsageError
 from rag_rewards.groups import (
+    Groups,
+    check_groups,
     fail_groups,
     group_by_key,
     group_by_position,
@@ -28,6 +30,40 @@ def test_rows_with_equal_keys_form_a_group() -> None:
 
 def test_a_numeric_group_and_its_text_are_one_key() -> None:
     assert group_by_key([row(group=7), row(group="7"), row(question="7")]) == [[0, 1, 2]]
+
+
+INVALID_GROUPS: list[tuple[Groups, str]] = [
+    ([[0, 1]], "groups: position 2 is in no group: put each position from 0 to 2 into one group"),
+    ([[0, 1], [1, 2]], "groups: position 1 is in a group more than once, or in several groups: "),
+    ([[0, 1, 1, 2]], "groups: position 1 is in a group more than once, or in several groups: "),
+    ([[0, 1], [2, 3]], "groups: position 3 is not in the batch of 3 rollouts: put each position"),
+    ([[0, 1], [-1]], "groups: position -1 is not in the batch of 3 rollouts: put each position"),
+    ([[0, 1, 2], [2.5]], "groups: position 2.5 is not in the batch of 3 rollouts"),  # type: ignore[list-item]
+    ([], "groups: position 0 is in no group"),
+]
+SCORES_GROUPS = {
+    "rollout": rr.recipe("naive-grpo"),
+    "group": rr.custom("scaled", rr.GroupMinMax(rr.rewards.Format(("answer",)))),
+}
+
+
+@pytest.mark.parametrize(("groups", "message"), INVALID_GROUPS)
+@pytest.mark.parametrize("scope", SCORES_GROUPS)
+def test_each_position_is_in_one_group(scope: str, groups: Groups, message: str) -> None:
+    scheme, rows = SCORES_GROUPS[scope], [row(group=name) for name in "aab"]
+    stages = rr.Curriculum((rr.Stage(scheme, 1), rr.Stage(scheme)))
+    for score_each in (scheme.score_each, rr.Scorer(scheme).score_each, stages.score_each):
+        with pytest.raises(UsageError) as error:
+            score_each(rows, groups)
+        assert str(error.value).startswith(message)
+
+
+def test_valid_groups_give_one_result_for_each_rollout() -> None:
+    rows = [row(group=name) for name in "aab"]
+    for scheme in SCORES_GROUPS.values():
+        assert len(scheme.score_each(rows, [[2], [], [1, 0]])) == 3
+    check_groups([], 0)
+    check_groups([(True, 0)], 2)
 
 
 def test_an_incomplete_batch_is_an_error_with_both_numbers() -> None:

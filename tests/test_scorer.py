@@ -279,13 +279,6 @@ def test_groups_by_key_are_the_default() -> None:
     assert isinstance(results[3], RowError)
 
 
-@pytest.mark.parametrize("groups", [[[0]], [[0, 1], [1]], [[0, 2]]])
-def test_every_rollout_belongs_to_one_group(groups: list[list[int]]) -> None:
-    rows = [rr.decode_row(grouped("p", value)) for value in (3, 9)]
-    with pytest.raises(UsageError, match="no group or in several"):
-        Scorer.load("ctrl-rag").score_each(rows, groups)
-
-
 def test_a_chunk_of_groups_is_scored_as_its_rollouts_are() -> None:
     rows = [grouped("p", 3), grouped("p", 9), grouped("q", 3), {"group": "q"}, grouped("r", 1)]
     lines = [json.dumps(row).encode() + b"\n" for row in rows]

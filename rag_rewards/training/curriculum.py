@@ -13,6 +13,7 @@ from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import (
     Groups,
+    check_groups,
     fail_groups,
     first_error,
     group_by_key,
@@ -105,6 +106,8 @@ class Curriculum:
         self, rollouts: Sequence[Rollout], groups: Groups | None = None
     ) -> list[ScoreOrError]:
         """Return a score or an error for each rollout. The rollouts of a group need one stage."""
+        if groups is not None:
+            check_groups(groups, len(rollouts))
         results: list[ScoreOrError | None] = [None] * len(rollouts)
         by_stage: dict[int, tuple[Recipe, list[Sequence[int]]]] = {}
         for unit in self._units(rollouts, groups):
