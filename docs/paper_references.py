@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,6 +29,8 @@ from rag_rewards.selection.training_sets import Style, TrainingSetKind
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "benchmarks/results/"
+NOT_IN_A_CLONE = "shared"
+"""The fixture of data next to the repository. A test that needs it is skipped without this data."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NAME = re.compile(r"rag_rewards(?:_adapters)?(?:\.\w+)*:\w+(?:\.\w+)*")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -199,18 +202,38 @@ def _test_error(reference: str) -> str:
     path, *names = reference.split("::")
     if not (ROOT / path).is_file():
         return f"{path}: no such file"
-    if not names or tuple(names) not in _tests(path):
+    if not names or tuple(names) not in (functions := _functions(path)):
         return f"{reference}: no such test"
+    if not names[-1].startswith("test_"):
+        return f"{reference}: no such test"
+    if NOT_IN_A_CLONE in _fixtures_of(path, functions[tuple(names)]):
+        return f"{reference}: needs `{NOT_IN_A_CLONE}`, which a clone of the repository lacks"
     return ""
 
 
+def _fixtures_of(path: str, parameters: Iterable[str]) -> set[str]:
+    """Return the parameters of a test and of its fixtures."""
+    folders = [folder for folder in Path(path).parents if folder.parts]
+    files = [path, *(str(folder / "conftest.py") for folder in folders)]
+    available = [_functions(file) for file in files if (ROOT / file).is_file()]
+    found: set[str] = set()
+    todo = list(parameters)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += next((each[name,] for each in available if (name,) in each), ())
+    return found
+
+
 @cache
-def _tests(path: str) -> frozenset[tuple[str, ...]]:
-    """Return the tests of a file: (function,) and (class, method)."""
-    tests: set[tuple[str, ...]] = set()
+def _functions(path: str) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return the parameters of each function and method of a file."""
+    functions: dict[tuple[str, ...], tuple[str, ...]] = {}
     for node in ast.parse((ROOT / path).read_text("utf-8")).body:
-        if isinstance(node, _FUNCTIONS):
-            tests.add((node.name,))
-        elif isinstance(node, ast.ClassDef):
-            tests |= {(node.name, each.name) for each in node.body if isinstance(each, _FUNCTIONS)}
-    return frozenset(test for test in tests if test[-1].startswith("test_"))
+        members = node.body if isinstance(node, ast.ClassDef) else [node]
+        names = (node.name,) if isinstance(node, ast.ClassDef) else ()
+        for each in members:
+            if isinstance(each, _FUNCTIONS):
+                functions[(*names, each.name)] = tuple(argument.arg for argument in each.args.args)
+    return functions

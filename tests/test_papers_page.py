@@ -99,6 +99,9 @@ def test_a_wrong_place_is_an_error(reference, message):
         ("tests/rewards/test_contrastive.py::score", "no such test"),
         ("tests/adapters/test_trl_adapter.py::TestNothing::test_a_custom_recipe", "no such test"),
         ("tests/test_nothing.py::test_citation_recall", "no such file"),
+        ("tests/data_sets/test_rows_of_sets.py::test_real_rows_of_crag", "needs `shared`"),
+        # By a fixture that needs it.
+        ("tests/metrics/test_trust_score.py::test_values_of_the_authors_code", "needs `shared`"),
         ("benchmarks/results/teaches/ctrl_rag.md#nothing", "no heading and no row"),
         ("benchmarks/results/teaches/nothing.md", "no such file"),
         ("docs/index.md", "neither a test nor a page of results"),

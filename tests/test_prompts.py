@@ -110,31 +110,46 @@ def test_arenas_prompt_has_the_content_of_table_1():
     )
 
 
-def test_the_prompt_of_trust_align_has_the_content_of_its_instructions(shared):
-    """Each rule of the instruction of a data set has its counterpart; there are no tags."""
-    counterparts = {
-        "using only the provided search results": "Use only the documents below",
-        "(some of which might be irrelevant)": "some of them may be irrelevant to the question",
-        "Cite at least one document and at most three documents": "at least one and at most three",
-        "only cite a minimum sufficient subset": "as few documents as possible",
-        "unbiased and journalistic tone": "neutral tone of a news report",
-        "cite one and only one document for each answer": "exactly one document that proves it",
-        "Separate answers by commas": "separated by commas",
-        "write at least 5 answers": "at least five",
-        "Do not add further explanation": "without an explanation",
-        REFUSAL: REFUSAL,
-    }
-    used = set()
-    for name, kind in (("asqa", "short"), ("eli5", "claims"), ("qampari", "list")):
-        path = shared / "data" / "trust_align" / f"{name}_refusal.json"
-        theirs = json.loads(path.read_text("utf-8"))["instruction"]
-        ours = prompt_of("ground-grpo", "trust-align", answer_kind=kind)
-        assert "<" not in ours
-        for rule, counterpart in counterparts.items():
-            if rule in theirs:
-                used.add(rule)
-                assert counterpart in ours, (name, rule)
-    assert used == set(counterparts)
+KINDS = {"asqa": "short", "eli5": "claims", "qampari": "list"}
+STATEMENTS = {
+    "Cite at least one document and at most three documents": "at least one and at most three",
+    "only cite a minimum sufficient subset": "as few documents as possible",
+    "unbiased and journalistic tone": "neutral tone of a news report",
+}
+LIST = {
+    "cite one and only one document for each answer": "exactly one document that proves it",
+    "Separate answers by commas": "separated by commas",
+    "write at least 5 answers": "at least five",
+}
+COUNTERPARTS = {
+    "using only the provided search results": "Use only the documents below",
+    "(some of which might be irrelevant)": "some of them may be irrelevant to the question",
+    "Do not add further explanation": "without an explanation",
+    REFUSAL: REFUSAL,
+}
+"""Rules of the instructions of Trust-Align, and their counterparts in the prompt."""
+
+
+def rules_of(data_set):
+    return COUNTERPARTS | (LIST if data_set == "qampari" else STATEMENTS)
+
+
+@pytest.mark.parametrize(("data_set", "kind"), KINDS.items())
+def test_the_prompt_of_trust_align_has_the_rules_of_each_kind(data_set, kind):
+    """There are no tags, and no rules of the other kind."""
+    text = prompt_of("ground-grpo", "trust-align", answer_kind=kind)
+    assert "<" not in text
+    rules, others = rules_of(data_set), STATEMENTS if data_set == "qampari" else LIST
+    assert all(rule in text for rule in rules.values())
+    assert not any(rule in text for rule in others.values())
+
+
+@pytest.mark.parametrize("data_set", KINDS)
+def test_the_rules_are_those_of_the_instructions_of_trust_align(shared, data_set):
+    path = shared / "data" / "trust_align" / f"{data_set}_refusal.json"
+    theirs = json.loads(path.read_text("utf-8"))["instruction"]
+    every = COUNTERPARTS | STATEMENTS | LIST
+    assert {rule for rule in every if rule in theirs} == set(rules_of(data_set))
 
 
 def test_arenas_prompt_for_a_rationale_has_the_content_of_table_9():

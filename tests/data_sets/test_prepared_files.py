@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from constructed_rows import ALCE, CRAG, HOTPOTQA, MUSIQUE, NQ, TRUST_ALIGN, WIKI
 
 import rag_rewards as rr
 from rag_rewards.preparation.options import PrepareOptions
@@ -32,6 +33,19 @@ REAL = {
     "crag": ("crag/dev_data_sample10.jsonl", UNMARKED),
     "asqa": ("alce/asqa_eval_row_docs_truncated.jsonl", UNMARKED),
 }
+CONSTRUCTED = {
+    "hotpotqa": [HOTPOTQA],
+    "2wikimultihopqa": WIKI,
+    "musique": [MUSIQUE],
+    "nq": [NQ],
+    "crag": CRAG,
+    "asqa": [ALCE["asqa"]],
+}
+
+
+def written(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
 
 
 def read_back(path: Path, trainer: str):
@@ -134,8 +148,18 @@ def check(options: PrepareOptions) -> int:
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_right_answers_have_higher_rewards(tmp_path, name, trainer):
+    source = written(tmp_path / "source.jsonl", CONSTRUCTED[name])
+    suffix = "parquet" if trainer == "verl" else "jsonl"
+    for each in REAL[name][1]:
+        output = str(tmp_path / f"{each}.{suffix}")
+        assert check(PrepareOptions(name, source, output, each, trainer)) == len(CONSTRUCTED[name])
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("name", REAL)
-def test_right_answers_have_higher_rewards(tmp_path, shared, name, trainer):
+def test_right_answers_of_real_rows_have_higher_rewards(tmp_path, shared, name, trainer):
     file, recipes = REAL[name]
     suffix = "parquet" if trainer == "verl" else "jsonl"
     for each in recipes:
@@ -169,6 +193,16 @@ def with_answers(name, shared, tmp_path):
     path = tmp_path / f"{name}.json"
     path.write_text(json.dumps(rows))
     return str(path)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("name", TRUST_ALIGN)
+def test_refusals_and_citations(tmp_path, name, trainer):
+    """Stage 1 takes the answerable question, and stage 2 also the other one."""
+    source = written(tmp_path / "source.jsonl", TRUST_ALIGN[name])
+    output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
+    assert check(PrepareOptions(name, source, output, "ground-grpo", trainer)) == 2
+    assert check(PrepareOptions(name, source, output, "ground-grpo-stage1", trainer)) == 1
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)

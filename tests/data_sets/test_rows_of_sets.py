@@ -6,6 +6,7 @@ import json
 
 import msgspec
 import pytest
+from constructed_rows import ALCE, CRAG, TRUST_ALIGN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -186,13 +187,17 @@ MUSIQUE = {
 }
 
 
-def test_musique(tmp_path, shared):
+def test_musique(tmp_path):
     twin = MUSIQUE | {"answerable": False, "paragraphs": MUSIQUE["paragraphs"][:1]}
     gold, unanswerable = golds(tmp_path, "musique", [MUSIQUE, twin])
     assert gold.supporting == (1,)
     assert gold.answers == (("Ann", "Anna"),)
     assert unanswerable.answerable is False
     assert unanswerable.id == "2hop__1_2-unanswerable"
+    assert golds(tmp_path, "musique", [MUSIQUE], top=1)[0].unsupported
+
+
+def test_a_real_row_of_musique(shared):
     [real] = of_file("musique", shared / "data/musique/musique_ans_row.json")
     assert real.supporting == (4, 17)
     assert len(real.documents) == 20
@@ -211,9 +216,37 @@ def trust_align(name, shared):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("asqa", "short"), ("qampari", "list"), ("eli5", "claims")]
-)
+ANSWER_KINDS = [("asqa", "short"), ("qampari", "list"), ("eli5", "claims")]
+
+
+@pytest.mark.parametrize(("name", "kind"), ANSWER_KINDS)
+def test_answers_found(tmp_path, name, kind):
+    """The documents that contain an answer are supporting; without one, refusing is right."""
+    first, second = golds(tmp_path, name, TRUST_ALIGN[name])
+    assert (first.answerable, first.supporting, first.answer_kind) == (False, (), kind)
+    assert (second.answerable, second.supporting, second.answer_kind) == (True, (2,), kind)
+    assert [set(document.supports) for document in second.documents] == [{False}] * 2 + [{True}]
+    for gold in (first, second):
+        assert suitability_problem(gold, definition_of("ground-grpo")) is None
+    stage1 = definition_of("ground-grpo-stage1")
+    assert suitability_problem(first, stage1).reason.startswith("unanswerable")
+    assert suitability_problem(second, stage1) is None
+    assert golds(tmp_path, name, TRUST_ALIGN[name], top=2)[1].answerable is False
+
+
+def test_gold_answers_of_alce(tmp_path):
+    [gold] = golds(tmp_path, "asqa", [ALCE["asqa"]])
+    assert gold.answers == (("Rey", "Ann Rey"), ("Lowe",))
+    assert gold.answerable is None
+    assert suitability_problem(gold, definition_of("ground-grpo")) == Problem(
+        "unknown whether the documents contain an answer", "the documents have no answers_found"
+    )
+    [claims] = golds(tmp_path, "eli5", [ALCE["eli5"]])
+    assert claims.answers == (("Snow scatters light.",), ("Light has all colors.",))
+    assert claims.answer_kind == "claims"
+
+
+@pytest.mark.parametrize(("name", "kind"), ANSWER_KINDS)
 def test_answers_found_of_trust_align(tmp_path, shared, name, kind):
     rows = trust_align(name, shared)
     rows[1]["docs"][2]["answers_found"][1] = 1
@@ -231,7 +264,7 @@ def test_answers_found_of_trust_align(tmp_path, shared, name, kind):
     assert (only.answerable, len(only.documents)) == (False, 2)
 
 
-def test_alce(shared):
+def test_real_rows_of_alce(shared):
     [gold] = of_file("asqa", shared / "data/alce/asqa_eval_row_docs_truncated.jsonl")
     assert gold.answers == (
         ("Daei", "Ali Daei"),
@@ -285,7 +318,23 @@ def test_answers_found_that_some_documents_lack(tmp_path):
 # --- CRAG --------------------------------------------------------------------------------------
 
 
-def test_crag(shared):
+def test_pages_of_crag(tmp_path):
+    [gold] = golds(tmp_path, "crag", CRAG[:1])
+    assert gold.query_time == "03/01/2024, 10:00:00 PT"
+    assert gold.answers == (("Mount Alba",),)
+    # A page that occurs twice is one document, and snippets lose their markup.
+    assert [document.text for document in gold.documents] == ["A page about Mount Alba.", "No."]
+    many = [{"page_name": f"P{n}", "page_snippet": f"Snippet {n}."} for n in range(50)]
+    [fifty] = golds(tmp_path, "crag", [CRAG[0] | {"search_results": many}])
+    assert len(fifty.documents) == 50
+    [problem] = golds(tmp_path, "crag", [CRAG[0] | {"answer": "nan"}])
+    assert problem == Problem("no gold answer", "the answer is 'nan'")
+    assert suitability_problem(gold, definition_of("truthrl")) is None
+    refused = suitability_problem(gold, definition_of("arena"))
+    assert refused.reason.startswith("CRAG does not annotate")
+
+
+def test_real_rows_of_crag(shared):
     rows = of_file("crag", shared / "data/crag/dev_data_sample10.jsonl")
     assert rows[0].query_time == "02/28/2024, 10:04:54 PT"
     assert len(rows[0].documents) == 4  # five results, two of them the same page

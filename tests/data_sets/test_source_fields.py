@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from constructed_rows import CRAG, HOTPOTQA, MUSIQUE, NQ, WIKI
 
 from rag_rewards.cli import main
 from rag_rewards.datasets.catalog import data_set
@@ -31,6 +32,24 @@ REAL = {
     ),
     "nq": ("nq/nq_open_oracle_first25.jsonl", {}),
 }
+CONSTRUCTED = {
+    "hotpotqa": ([HOTPOTQA], {"hops": 2, "type": "bridge", "level": "hard"}),
+    "2wikimultihopqa": (WIKI, {"hops": 2, "type": "compositional"}),
+    "musique": ([MUSIQUE], {"hops": 3}),
+    "crag": (
+        CRAG,
+        {"domain": "open", "question_type": "comparison", "static_or_dynamic": "static"},
+    ),
+    "nq": ([NQ], {}),
+}
+TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none")
+
+
+def source_of(tmp_path, name):
+    """Return a file with the constructed rows of a data set."""
+    path = tmp_path / "source.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in CONSTRUCTED[name][0]))
+    return path
 
 
 def run(*words):
@@ -55,16 +74,58 @@ def first_row(path: Path, trainer: str):
     return json.loads(row["source_fields"]) if trainer in ("trl", "ms-swift") else row
 
 
-@pytest.mark.parametrize(
-    "trainer", ["verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none"]
-)
+def source_fields(source: Path, name: str, trainer: str, folder: Path) -> dict:
+    """Return the source fields of the first row that `prepare` writes for a trainer."""
+    path = folder / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}"
+    prepare(PrepareOptions(name, str(source), str(path), "truthrl", trainer))
+    row = first_row(path, trainer)
+    return {field: row[field] for field in SOURCE_FIELDS if field in row}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_source_fields(tmp_path, name, trainer):
+    source = source_of(tmp_path, name)
+    assert source_fields(source, name, trainer, tmp_path) == CONSTRUCTED[name][1]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("name", REAL)
 def test_the_source_fields_of_real_rows(tmp_path, shared, name, trainer):
     file, expected = REAL[name]
-    path = tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}"
-    prepare(PrepareOptions(name, str(shared / "data" / file), str(path), "truthrl", trainer))
-    row = first_row(path, trainer)
-    assert {field: row[field] for field in SOURCE_FIELDS if field in row} == expected
+    assert source_fields(shared / "data" / file, name, trainer, tmp_path) == expected
+
+
+def check_values_of_a_field(source, name, field, values, folder):
+    """Run the documented commands: prepare a file, add responses, and split a metric by a field."""
+    prepared, answered = folder / "test.jsonl", folder / "rows.jsonl"
+    assert run("prepare", name, source, "-o", prepared, "-r", "truthrl", "-t", "none") == 0
+    rows = [json.loads(line) for line in prepared.read_text("utf-8").splitlines()]
+    for row in rows:
+        row["response"] = f"<think>x</think>\\boxed{{{row['answers'][0][0]}}}"
+    answered.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = folder / "report.json"
+    assert run("evaluate", answered, "-m", "em", "--by", field, "-o", report) == 0
+    by = json.loads(report.read_text("utf-8"))["runs"][0]["by"][field]
+    assert sorted(by) == values
+    for metrics in by.values():
+        assert metrics[0]["values"]["em"]["value"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "values"),
+    [
+        ("hotpotqa", "level", ["hard"]),
+        ("2wikimultihopqa", "hops", ["2", "4"]),
+        ("2wikimultihopqa", "type", ["bridge_comparison", "comparison", "compositional"]),
+        ("musique", "hops", ["3"]),
+        ("crag", "question_type", ["comparison", "simple"]),
+        ("crag", "domain", ["movie", "open", "sports"]),
+        ("crag", "static_or_dynamic", ["slow-changing", "static"]),
+    ],
+)
+def test_evaluate_by_a_source_field(tmp_path, name, field, values):
+    check_values_of_a_field(source_of(tmp_path, name), name, field, values, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -78,31 +139,17 @@ def test_the_source_fields_of_real_rows(tmp_path, shared, name, trainer):
         ("crag", "static_or_dynamic", ["fast-changing", "real-time", "slow-changing", "static"]),
     ],
 )
-def test_evaluate_by_a_source_field(tmp_path, shared, name, field, values):
-    """The documented commands: prepare a file, add responses, and split a metric by a field."""
-    prepared, answered = tmp_path / "test.jsonl", tmp_path / "rows.jsonl"
-    source = shared / "data" / REAL[name][0]
-    assert run("prepare", name, source, "-o", prepared, "-r", "truthrl", "-t", "none") == 0
-    rows = [json.loads(line) for line in prepared.read_text("utf-8").splitlines()]
-    for row in rows:
-        row["response"] = f"<think>x</think>\\boxed{{{row['answers'][0][0]}}}"
-    answered.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    report = tmp_path / "report.json"
-    assert run("evaluate", answered, "-m", "em", "--by", field, "-o", report) == 0
-    by = json.loads(report.read_text("utf-8"))["runs"][0]["by"][field]
-    assert sorted(by) == values
-    for metrics in by.values():
-        assert metrics[0]["values"]["em"]["value"] == 1.0
+def test_evaluate_real_rows_by_a_source_field(tmp_path, shared, name, field, values):
+    check_values_of_a_field(shared / "data" / REAL[name][0], name, field, values, tmp_path)
 
 
-def test_the_card_counts_the_hops(tmp_path, shared):
+def test_the_card_counts_the_hops(tmp_path):
     """As Table 2 of ARENA does."""
-    path = tmp_path / "out.jsonl"
-    source = str(shared / "data/2wikimultihopqa/rows.json")
-    prepare(PrepareOptions("2wikimultihopqa", source, str(path), "truthrl", "none"))
+    path, source = tmp_path / "out.jsonl", source_of(tmp_path, "2wikimultihopqa")
+    prepare(PrepareOptions("2wikimultihopqa", str(source), str(path), "truthrl", "none"))
     hops = Counter(json.loads(line)["hops"] for line in path.read_text("utf-8").splitlines())
     card = yaml.safe_load(Path(f"{path}.card.md").read_text("utf-8").split("---\n")[1])
-    assert card["counts"]["rows by hops"] == hops == {2: 1, 4: 1}
+    assert card["counts"]["rows by hops"] == hops == {2: 2, 4: 1}
 
 
 def test_prepared_rows_keep_their_source_fields(tmp_path, shared):

@@ -439,6 +439,46 @@ def test_only_supported_answers_outside_thinking_count(values):
     assert values("trust-score(threshold=0.6)", [row("Paris it is [1].")])["f1_gc"] == 0.0
 
 
+HAND_COMPUTED = [
+    row("Paris it is [1]."),  # answerable; the citation is right
+    row("Paris it is [2]."),  # answerable; the citation is wrong
+    row(REFUSAL),  # answerable, but refused
+    row(REFUSAL, documents=DOCUMENTS[1:]),  # unanswerable and refused
+    row("Bonn it is.", documents=DOCUMENTS[1:]),  # unanswerable, but answered
+]
+HAND_COMPUTED[1]["nli"].append(
+    {"premise": DOCUMENTS[1]["text"], "hypothesis": "Paris it is.", "entailment": 0.2}
+)
+
+
+def test_trust_score_of_five_rows(values):
+    """Three rows are answered and three are answerable, two of them both.
+
+    Refusals: one of two is right, and one of two unanswerable rows is refused, F1 1/2. Answers:
+    precision and recall 2/3, F1 2/3. Correctness: both answerable answers contain the only answer
+    that a document supports, so that precision and recall are 2/3. Citations: recall and precision
+    are 1, 0 and 0 of the answered rows.
+    """
+    assert values("trust-score", HAND_COMPUTED) == pytest.approx(
+        {
+            "trust-score": (7 / 12 + 2 / 3 + 1 / 3) / 3,
+            "f1_gr": (1 / 2 + 2 / 3) / 2,
+            "f1_ac": 2 / 3,
+            "f1_gc": 1 / 3,
+            "f1_refuse": 1 / 2,
+            "f1_answer": 2 / 3,
+        }
+    )
+
+
+def test_answer_rate_of_five_rows(values):
+    assert values("answer-rate", HAND_COMPUTED) == {"answer-rate": 0.6, "ideal": 0.6}
+    four = HAND_COMPUTED[:3] + HAND_COMPUTED[4:]
+    assert values("answer-rate", four) == {"answer-rate": 0.75, "ideal": 0.75}
+    three = [HAND_COMPUTED[at] for at in (0, 2, 3)]
+    assert values("answer-rate", three) == pytest.approx({"answer-rate": 1 / 3, "ideal": 2 / 3})
+
+
 def test_empty_responses_and_refusals_are_zero(values):
     result = values("trust-score", [row("")])
     assert result["f1_ac"] == result["f1_gc"] == 0.0

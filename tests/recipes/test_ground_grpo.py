@@ -92,6 +92,9 @@ UNANSWERABLE = [
     (REFUSAL, 1.0),
     (REFUSAL.upper() + "!!", 1.0),
     (REFUSAL.replace("couldn't", "could not"), 144 / 146),
+    # On both sides of 0.85: without its last 18 characters 2·54/126, without 23 2·49/121 = 0.81.
+    ("I apologize, but I couldn't find an answer to your question.", 108 / 126),
+    ("I apologize, but I couldn't find an answer to a question.", 0.0),
     ("It is Paris [1].", 0.0),
     ("Sorry.", 0.0),
     (REFUSAL + " But it may be Paris, as others have said before, or else it may be Rome.", 0.0),
