@@ -139,7 +139,7 @@ def reliance(
 ) -> float:
     """Return the share of right answers with the supporting document minus that without it.
 
-    Range −1 to 1. Source: CTRL-RAG, Table 4.
+    Range −1 to 1. Source: CTRL-RAG, section 5.2 (RR).
     """
     answerable = [each for each in questions if each.answerable]
     complete = [PLAIN.row(each)["prompt"] for each in answerable]

@@ -100,6 +100,23 @@ def test_several_required_answers(values):
     assert values("f1(hotpotqa=true)", [row("Paris", both)]) == {"f1": 0.5}
 
 
+def test_the_accuracy_of_the_leaderboard_with_and_without_thinking(values):
+    """A gold answer in the thinking section alone is not an answer."""
+    metric = "substring(normalizer=lower)"
+    texts = ("It is PARIS.", "<think>Rome?</think>It is **Paris**.", "<think>Paris.</think>Rome.")
+    assert [values(metric, [row(text, ["Paris"])])["substring"] for text in texts] == [1, 1, 0]
+
+
+def test_the_accuracy_of_the_leaderboard_on_its_other_sets(values):
+    """PRGB joins required answers by &. PubMedQA has the answers yes, no and maybe."""
+    metric = "substring(normalizer=lower)"
+    both = [["moon", "satellite"], ["Mars"]]
+    texts = ("Mars has a moon.", "Mars and its satellite.", "Mars", "A moon.")
+    assert [values(metric, [row(text, both)])["substring"] for text in texts] == [1, 1, 0, 0]
+    texts = ("Yes, it does.", "Maybe.", "No.", "It is unknown.")
+    assert [values(metric, [row(text, ["no"])])["substring"] for text in texts] == [0, 0, 1, 1]
+
+
 def test_judge(values, reported):
     rows = [
         row("Paris", ["x"], verdicts={"accuracy": 1, "outcome": 0}),

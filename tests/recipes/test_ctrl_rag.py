@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from rag_rewards import DataError, Document, GroupError, recipe
@@ -138,6 +139,20 @@ def test_leaving_one_out():
     least = recipe("ctrl-rag-clr")([rollout])[0]
     assert (least.value, least.details["critical_document"]) == (3.0, "1")  # −1 − (−4)
     assert values([rollout], "ctrl-rag-clr", {"loo": "mean"}) == [2.0]  # −1 − (−3)
+
+
+def test_clr_alone_with_each_loo_and_threshold():
+    """S is −1 per token; without document 1 or 2, S⁻ is −4 or −1.5 in all, over one token."""
+    rows = [
+        row(0, logprobs=LogProbs(full=(-1.0,), without={"1": (-4.0,), "2": (-1.5,)})),
+        row(0, logprobs=LogProbs(full=(-1.0,), without={"1": (-1.5,), "2": (-0.5,)})),
+    ]
+    rows = [msgspec.structs.replace(each, supporting=(1, 2)) for each in rows]
+    # E by the minimum: 3 and 0.5; by the mean: 1.75 and 0. The threshold is 1.
+    expected = {"min": ([3, 0.5], [3, 0]), "mean": ([1.75, 0], [1.75, 0])}
+    for loo, (without, with_threshold) in expected.items():
+        assert values(rows, "ctrl-rag-clr", {"loo": loo, "threshold": None}) == without
+        assert values(rows, "ctrl-rag-clr", {"loo": loo}) == with_threshold
 
 
 def test_clr_only():
