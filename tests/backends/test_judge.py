@@ -23,13 +23,14 @@ from virtual_time import run_and_advance
 
 from rag_rewards.backends import verdict_cache
 from rag_rewards.backends.circuit_breaker import BackendUnavailable, unavailable_cause
+from rag_rewards.backends.endpoints import Load
 from rag_rewards.backends.http_responses import retry_after_seconds
 from rag_rewards.backends.judge_prompts import PROMPT_VERSION, judge_messages
 from rag_rewards.backends.openai import JudgeUsage, OpenAIJudge
 from rag_rewards.backends.openai import judge as judge_module
 from rag_rewards.backends.openai.chat import MAX_BYTES
 from rag_rewards.backends.openai.rate_limit import RateLimit
-from rag_rewards.backends.openai.usage import percentile
+from rag_rewards.backends.openai.usage import UsageCounter, percentile
 from rag_rewards.backends.verdict_cache import VerdictCache
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
@@ -626,6 +627,84 @@ def test_tokens_per_minute_are_limited():
         assert run(judge, make_questions(5)) == [1] * 5
         # The estimate of more than 45,000 tokens is corrected to 2,500, at 10,000 per second.
         assert judge._sender.token_limit._paid_until - time.monotonic() <= 0.25
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Reply(status=401),
+        Reply(status=429),
+        Reply(status=503),
+        Reply(cut=True),
+        Reply(hang=True),
+        Reply(raw=b"<html>busy</html>"),
+        Reply(raw=b"x" * (MAX_BYTES + 1)),
+    ],
+    ids=["401", "429", "503", "cut", "hang", "page", "large"],
+)
+def test_the_tokens_of_a_failed_attempt_are_returned(fault):
+    with JudgeServer(lambda _: fault) as server:
+        judge = judge_at(server, tokens_per_minute=60, retries=0, timeout=0.5 if fault.hang else 60)
+        (error,) = run(judge, [make_question()])
+    assert isinstance(error, BackendError)
+    # The estimate of more than 1,000 tokens would last for more than 1,000 seconds.
+    assert judge._sender.token_limit._paid_until <= time.monotonic()
+
+
+def test_the_tokens_of_a_cancelled_call_are_returned():
+    async def cancelled(judge):
+        call = asyncio.ensure_future(judge.judge(make_questions(2)))
+        while not server.requests:  # the other question waits for the limit
+            await asyncio.sleep(0.002)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    with JudgeServer(lambda _: Reply(hang=True)) as server:
+        judge = judge_at(server, tokens_per_minute=60, requests_per_minute=60)
+        asyncio.run(cancelled(judge))
+        gc.collect()
+    assert judge._sender.token_limit._paid_until <= time.monotonic()
+    assert (
+        judge._sender.request_limit._paid_until <= time.monotonic() + 1
+    )  # of the one that is sent
+
+
+class SlowInt(int):
+    """A number whose addition and comparison let other threads run."""
+
+    def __radd__(self, other):
+        time.sleep(0.001)
+        return int(self) + other
+
+    def __gt__(self, other):
+        time.sleep(0.001)
+        return int(self) > other
+
+
+def in_threads(work, count=8):
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+
+
+def test_threads_share_a_rate():
+    limit = RateLimit(60)
+    in_threads(lambda: [limit.take(1, SlowInt(0)) for _ in range(5)])
+    assert limit._paid_until == 40.0
+
+
+def test_threads_share_a_counter_of_usage():
+    counter = UsageCounter(None)
+    in_threads(lambda: [counter.add(requests=SlowInt(1), failures=1) for _ in range(5)])
+    assert (counter.usage().requests, counter.usage().failures) == (40, 40)
+
+
+def test_threads_share_the_load_of_a_server():
+    load = Load()
+    in_threads(lambda: [load.add(SlowInt(1)) for _ in range(5)])
+    assert load.tokens == 40
 
 
 def test_a_rate_holds_over_a_minute():

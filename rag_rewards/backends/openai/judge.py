@@ -230,7 +230,7 @@ class OpenAIJudge:
         for question in call.keys:
             if question not in answers:
                 answers[question] = self._sender.error(question, self._sender.deadline_message)
-        self._counter.failures += sum(isinstance(a, Exception) for a in answers.values())
+        self._counter.add(failures=sum(isinstance(a, Exception) for a in answers.values()))
         return answers
 
     async def _prepare(
@@ -281,10 +281,12 @@ class OpenAIJudge:
             if call.shared.cache:
                 call.shared.cache.put(key, entry)
         else:
-            self._counter.cache_hits += 1
-            self._counter.cached_prompt_tokens += entry.prompt_tokens
-            self._counter.cached_completion_tokens += entry.completion_tokens
-        self._counter.verdicts += 1
+            self._counter.add(
+                cache_hits=1,
+                cached_prompt_tokens=entry.prompt_tokens,
+                cached_completion_tokens=entry.completion_tokens,
+            )
+        self._counter.add(verdicts=1)
         return entry
 
     def _body(self, question: Question, vote: int) -> dict[str, Any]:
@@ -341,4 +343,4 @@ class OpenAIJudge:
                 faults.damaged,
                 f" ({faults.reason})" if faults.reason else "",
             )
-        self._counter.cache_faults += faults.total
+        self._counter.add(cache_faults=faults.total)

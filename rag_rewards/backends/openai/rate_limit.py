@@ -6,9 +6,13 @@ for each batch, and a limit must hold across them.
 
 from __future__ import annotations
 
+import threading
+
 
 class RateLimit:
     """A rate that is spread evenly, with bursts of one second. `None` is no limit.
+
+    The methods can be called from several threads.
 
     >>> limit = RateLimit(120)
     >>> [limit.take(1, now=10.0) for _ in range(5)]
@@ -18,6 +22,7 @@ class RateLimit:
     def __init__(self, per_minute: float | None) -> None:
         self._seconds_each = 60.0 / per_minute if per_minute else 0.0
         self._paid_until = 0.0
+        self._lock = threading.Lock()
 
     def take(self, amount: float, now: float) -> float:
         """Use an amount, and return the seconds to wait before it may be used.
@@ -26,10 +31,12 @@ class RateLimit:
         if nothing was used before; later amounts wait for it.
         """
         cost = amount * self._seconds_each
-        start = max(self._paid_until, now)
-        self._paid_until = start + cost
+        with self._lock:
+            start = max(self._paid_until, now)
+            self._paid_until = start + cost
         return max(0.0, start + min(cost, 1.0) - 1.0 - now)
 
     def give_back(self, amount: float) -> None:
         """Return an amount that was taken and not used; negative if more was used."""
-        self._paid_until -= amount * self._seconds_each
+        with self._lock:
+            self._paid_until -= amount * self._seconds_each

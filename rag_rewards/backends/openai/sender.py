@@ -124,7 +124,7 @@ class RequestSender:
             await self._wait_for_limits(call, tokens)
             client = shared.idle.pop() if shared.idle else self.endpoint.new_client()
             try:
-                return await self._complete(client, content)
+                return await self._complete(client, content, tokens)
             except TemporaryFailure as failure:
                 call.not_before = max(call.not_before, time.monotonic() + failure.wait)
                 raise
@@ -132,16 +132,24 @@ class RequestSender:
                 shared.idle.append(client)
 
     async def _wait_for_limits(self, call: Call, tokens: int) -> None:
-        """Wait until the rate limits and the Retry-After of the server allow a request."""
+        """Wait until the rate limits and the Retry-After of the server allow a request.
+
+        A request that will not be sent uses nothing of the limits.
+        """
         self._check_open(call)
         now = time.monotonic()
         wait = max(self.request_limit.take(1, now), self.token_limit.take(tokens, now))
-        await _sleep_until(now + wait)
-        while (until := call.not_before) > time.monotonic():
-            if until > call.deadline:
-                raise FinalFailure("the server requests a wait that ends after the deadline")
-            await _sleep_until(until)
-        self._check_open(call)
+        try:
+            await _sleep_until(now + wait)
+            while (until := call.not_before) > time.monotonic():
+                if until > call.deadline:
+                    raise FinalFailure("the server requests a wait that ends after the deadline")
+                await _sleep_until(until)
+            self._check_open(call)
+        except BaseException:
+            self.request_limit.give_back(1)
+            self.token_limit.give_back(tokens)
+            raise
 
     def _check_open(self, call: Call) -> None:
         if call.shared.abandoned is not None:
@@ -149,19 +157,24 @@ class RequestSender:
         if time.monotonic() > call.deadline:
             raise FinalFailure(self.deadline_message)
 
-    async def _complete(self, client: httpx.AsyncClient, content: bytes) -> ChatResponse:
-        self.counter.requests += 1
+    async def _complete(
+        self, client: httpx.AsyncClient, content: bytes, tokens: int
+    ) -> ChatResponse:
+        """Send a request, and return its tokens to the limit if it has no response."""
+        self.counter.add(requests=1)
         start = time.monotonic()
         try:
             return await self.endpoint.complete(client, content)
+        except BaseException:
+            self.token_limit.give_back(tokens)
+            raise
         finally:
             self.counter.add_latency(time.monotonic() - start)
 
     def _entry(self, response: ChatResponse, question: Question, tokens: int, code: str) -> Entry:
         """Return the verdict of a response. Raises TemporaryFailure if there is none."""
         prompt, completion = response.prompt_tokens, response.completion_tokens
-        self.counter.prompt_tokens += prompt
-        self.counter.completion_tokens += completion
+        self.counter.add(prompt_tokens=prompt, completion_tokens=completion)
         if response.is_counted:
             self.token_limit.give_back(tokens - prompt - completion)
         text = response.text

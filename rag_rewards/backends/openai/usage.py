@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,7 +46,8 @@ class JudgeUsage:
 class UsageCounter:
     """The running totals behind a `JudgeUsage`.
 
-    `prices` are those of a million prompt tokens and of a million completion tokens.
+    `prices` are those of a million prompt tokens and of a million completion tokens. The methods
+    can be called from several threads.
     """
 
     prices: tuple[float, float] | None
@@ -61,13 +63,26 @@ class UsageCounter:
     seconds: float = 0.0
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
 
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def add(self, **amounts: int) -> None:
+        """Add numbers to the totals of these names."""
+        with self._lock:
+            for name, amount in amounts.items():
+                setattr(self, name, getattr(self, name) + amount)
+
     def add_latency(self, seconds: float) -> None:
         """Add the latency of a request."""
-        self.seconds += seconds
-        self.latencies.append(seconds)
+        with self._lock:
+            self.seconds += seconds
+            self.latencies.append(seconds)
 
     def usage(self) -> JudgeUsage:
         """Return the totals so far."""
+        with self._lock:
+            return self._usage()
+
+    def _usage(self) -> JudgeUsage:
         latencies = sorted(self.latencies)
         return JudgeUsage(
             verdicts=self.verdicts,
