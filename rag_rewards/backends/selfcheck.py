@@ -17,6 +17,7 @@ import random
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rag_rewards.errors import BackendError, RagRewardsError
 from rag_rewards.evidence.protocols import Policy, ScoreAnswer, ScoreRequest
@@ -284,6 +285,11 @@ class _Check:
         exact = self.policy.capabilities.precision in ("float32", "float64")
         self.mean, self.largest = (1e-3, 5e-3) if exact else (0.1, 0.5)
 
+    @cached_property
+    def _source(self) -> str:
+        """The beginning of errors. It is read once, since a fingerprint can read all weights."""
+        return f"{self.policy.fingerprint}: selfcheck failed"
+
     async def answer(self, request: ScoreRequest) -> dict[Pair, array[float]]:
         """Return the policy's answer to one request, with the invariants of a call."""
         return (await self.answers([request]))[0]
@@ -299,11 +305,10 @@ class _Check:
     def _checked(
         self, request: ScoreRequest, answer: ScoreAnswer | Exception
     ) -> dict[Pair, array[float]]:
-        source = f"{self.policy.fingerprint}: selfcheck failed"
         if isinstance(answer, Exception):
-            raise BackendError(f"{source}: {answer}") from answer
+            raise BackendError(f"{self._source}: {answer}") from answer
         lengths = {(c, r): len(request.responses[r]) for c, r in request.wanted()}
-        return checked_arrays(answer.logprobs, lengths, source)
+        return checked_arrays(answer.logprobs, lengths, self._source)
 
     async def scores(self, request: ScoreRequest) -> array[float]:
         """Return the values of a request for one pair."""
@@ -379,8 +384,7 @@ class _Check:
             )
 
     def _error(self, check: str, expected: str, cause: str) -> BackendError:
-        source = f"{self.policy.fingerprint}: selfcheck failed"
-        return BackendError(f"{source}: {check}: expected {expected}; usually {cause}")
+        return BackendError(f"{self._source}: {check}: expected {expected}; usually {cause}")
 
 
 def _spread(values: Sequence[float]) -> float:

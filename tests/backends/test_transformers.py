@@ -22,6 +22,7 @@ import transformers
 from rag_rewards.backends.transformers import TransformersPolicy, padded_attention
 from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
 from rag_rewards.backends.transformers.forward import ModelForward
+from rag_rewards.backends.transformers.loading import hash_weights
 from rag_rewards.backends.transformers.methods import score_with
 from rag_rewards.backends.transformers.positions import shareable_length
 from rag_rewards.backends.transformers.scoring import GroupScoring
@@ -663,6 +664,163 @@ def test_a_lora_adapter_affects_values_and_fingerprint(tmp_path):
     assert worst(result, tiny_models.naive(adapted.eval(), GROUP)) < 1e-4
     with pytest.raises(UsageError, match="cannot load an adapter from"):
         TransformersPolicy.load(path, device="cpu", adapter=str(tmp_path / "none"))
+
+
+def step(optimizer, **options):
+    """Return a change by a step of an optimizer."""
+
+    def change(model):
+        parameters = [model.lm_head.weight, model.model.norm.weight]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer(parameters, lr=0.1, **options).step()
+        for parameter in parameters:
+            parameter.grad = None
+
+    return change
+
+
+def in_mode(mode):
+    """Return a change in place within a mode of torch."""
+
+    def change(model):
+        with mode():
+            model.lm_head.weight.mul_(1.5)
+
+    return change
+
+
+def new_layer(model):
+    model.model.layers[0] = type(model.model.layers[0])(model.config, 0)
+
+
+def new_backbone(model):
+    model.model = type(model.model)(model.config)
+
+
+def set_data(model):
+    model.lm_head.weight.data = model.lm_head.weight.data * 1.5
+
+
+def set_row(model):
+    model.lm_head.weight.data[7] *= 1.5
+
+
+def set_element(model):
+    """Change the last bit of one number."""
+    row = model.model.layers[1].mlp.up_proj.weight.data.view(torch.int32)
+    row[5, 3] += 1
+
+
+def swap_rows(model):
+    weight = model.lm_head.weight.data
+    weight[[7, 9]] = weight[[9, 7]]
+
+
+def set_shared_memory(model):
+    model.lm_head.weight.detach().numpy()[7] *= 1.5
+
+
+def new_head(model):
+    head = torch.nn.Linear(model.config.hidden_size, model.config.vocab_size, bias=False)
+    torch.nn.init.normal_(head.weight, generator=torch.Generator().manual_seed(0))
+    model.set_output_embeddings(head)
+
+
+CHANGES = {
+    "no_grad": in_mode(torch.no_grad),
+    "inference_mode": in_mode(torch.inference_mode),
+    "data.mul_": lambda model: model.lm_head.weight.data.mul_(1.5),
+    "data.copy_": lambda model: model.lm_head.weight.data.copy_(model.lm_head.weight * 1.5),
+    "data =": set_data,
+    "row": set_row,
+    "element": set_element,
+    "swapped rows": swap_rows,
+    "numpy": set_shared_memory,
+    "SGD": step(torch.optim.SGD, foreach=False),
+    "SGD foreach": step(torch.optim.SGD, foreach=True),
+    "SGD fused": step(torch.optim.SGD, fused=True),
+    "AdamW": step(torch.optim.AdamW, foreach=False),
+    "AdamW foreach": step(torch.optim.AdamW, foreach=True),
+    "AdamW fused": step(torch.optim.AdamW, fused=True),
+    "load_state_dict": lambda model: model.load_state_dict(
+        tiny_models.make_model("qwen2", seed=1).state_dict()
+    ),
+    "load_state_dict assign": lambda model: model.load_state_dict(
+        tiny_models.make_model("qwen2", seed=1).state_dict(), assign=True
+    ),
+    "layer": new_layer,
+    "backbone": new_backbone,
+    "head": new_head,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_every_change_of_the_weights_changes_the_fingerprint(change):
+    scorer = policy()
+    before = answer(scorer)
+    old = scorer.fingerprint
+    assert old == scorer.fingerprint
+    change(scorer.model)
+    assert scorer.fingerprint != old
+    expected = tiny_models.naive(scorer.model, GROUP)
+    assert worst(answer(scorer), expected) < 1e-4
+    if change is not set_element:
+        assert worst(before, expected) > 1e-3
+
+
+def test_a_layer_of_another_model_is_scored_by_a_method_that_passes_the_self_check():
+    scorer = policy()
+    assert answer(scorer).path == "tree"
+    # Its own configuration does not choose the attention of the tree.
+    scorer.model.model.layers[0] = tiny_models.make_model("qwen2", seed=1).model.layers[0]
+    with pytest.warns(UserWarning, match="the tree failed its self-check"):
+        result = answer(scorer)
+    assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_every_change_of_an_adapter_changes_the_fingerprint():
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    torch.manual_seed(0)
+    model = peft.get_peft_model(tiny_models.make_model("qwen2"), config)
+    model.add_adapter("other", config)
+    scorer = TransformersPolicy(model, TOKENIZER)
+    layer = model.base_model.model.model.layers[0].self_attn.q_proj
+    seen = [scorer.fingerprint]
+    layer.lora_A["default"].weight.data[1, 3] += 1
+    seen.append(scorer.fingerprint)
+    layer.scaling["default"] *= 2
+    seen.append(scorer.fingerprint)
+    model.set_adapter("other")
+    seen.append(scorer.fingerprint)
+    with model.disable_adapter():
+        seen.append(scorer.fingerprint)
+    model.merge_adapter()
+    seen.append(scorer.fingerprint)
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8])
+@pytest.mark.parametrize("count", [1, 3, 4097, 2**21 + 5])
+def test_the_hash_of_weights_reads_every_element(dtype, count):
+    weight = torch.nn.Module()
+    weight.register_buffer("w", torch.zeros(count, dtype=torch.float32).to(dtype))
+    seen = {hash_weights(weight)}
+    places = sorted({0, count // 2, count - 1})
+    for place in places:
+        weight.w[place] = torch.ones((), dtype=torch.float32).to(dtype)
+        seen.add(hash_weights(weight))
+    assert len(seen) == len(places) + 1
+
+
+def test_the_hash_of_weights_does_not_depend_on_their_memory():
+    first, second = torch.nn.Module(), torch.nn.Module()
+    values = torch.arange(40.0).to(torch.bfloat16)
+    first.register_buffer("w", values[1:].reshape(3, 13))  # not aligned to words
+    second.register_buffer("w", values[1:].reshape(3, 13).t().contiguous().t())
+    assert hash_weights(first) == hash_weights(second)
 
 
 def test_equal_weights_have_equal_fingerprints(tmp_path):

@@ -66,12 +66,23 @@ class ModelForward:
     ) -> None:
         self.model = model
         self.causal = unwrapped(model)
+        self._modules = list(model.modules())
         self.backbone = backbone_of(self.causal)
         self.attention = attention
         self.whole_logits = False
         self.shareable = shareable_length(self.causal)
         self.vocabulary = Vocabulary(self.causal, self.backbone, float32=float32_logits)
         self._usage = usage
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether parts of the model have been replaced since the construction."""
+        modules = list(self.model.modules())
+        return (
+            len(modules) != len(self._modules)
+            or any(new is not old for new, old in zip(modules, self._modules, strict=True))
+            or self.vocabulary.has_changed
+        )
 
     @contextmanager
     def inference(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,16 +120,65 @@ def check_not_sharded(model: Any) -> None:
 
 
 def hash_weights(model: Any) -> str:
-    """Return a hash of the names, the shapes and some numbers of all weights.
+    """Return a hash of all weights, with the adapters that are active.
 
-    It is computed quickly, and training changes it.
+    Every element counts, since an optimizer can change a single row, and no counter of torch
+    notices all changes (`.data`, memory that is shared with numpy, kernels outside of torch). The
+    hash is the same on all devices.
+    """
+    digest = hashlib.blake2b(digest_size=6)
+    digests: dict[tuple[Any, ...], bytes] = {}  # tied weights are read once
+    for name, weight in sorted(model.state_dict().items()):
+        if not hasattr(weight, "data_ptr"):
+            digest.update(f"{name} {weight!r}".encode())
+            continue
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        key = (weight.device, weight.data_ptr(), weight.dtype, weight.shape, weight.stride())
+        if key not in digests:
+            digests[key] = _digest(weight.detach())
+        digest.update(digests[key])
+    for name, module in model.named_modules():
+        if hasattr(module, "merged_adapters"):  # a layer of peft
+            state = (module.disable_adapters, module.active_adapters, module.merged_adapters)
+            scaling = sorted(getattr(module, "scaling", {}).items())
+            digest.update(f"{name} {state} {scaling}".encode())
+    return digest.hexdigest()
+
+
+_PART = 4096
+"""Number of 4-byte words of a weight whose sum is in its digest."""
+_PARTS = {"cpu": 256}
+"""Number of parts in memory at a time by kind of device: the cache of a CPU is small."""
+_PARTS_OF_GPU = 8192
+
+
+def _digest(weight: Any) -> bytes:
+    """Return a digest of all bits of a weight.
+
+    Each part is a sum of words times odd random factors, modulo 2³²: the change of one word always
+    changes it, and other changes remain unnoticed with a probability of 2⁻³² for each part.
     """
     torch = import_torch()
-    digest = hashlib.blake2b(digest_size=6)
-    for name, weight in sorted(model.state_dict().items()):
-        flat = weight.detach().reshape(-1)
-        step = max(flat.numel() // 512, 1)
-        some = flat[::step][:1024].to(torch.float32).cpu().contiguous()
-        digest.update(f"{name} {tuple(weight.shape)}".encode())
-        digest.update(bytes(some.numpy()))
-    return digest.hexdigest()
+    octets = weight.contiguous().reshape(-1).view(torch.uint8)
+    end = len(octets) // 4 * 4
+    words = octets[:end]
+    words = (words if words.data_ptr() % 4 == 0 else words.clone()).view(torch.int32)
+    digest = hashlib.blake2b(bytes(octets[end:].cpu().numpy()), digest_size=16)
+    factors = _factors(str(words.device))
+    whole = len(words) // _PART * _PART
+    size = _PARTS.get(words.device.type, _PARTS_OF_GPU)
+    parts = [*words[:whole].view(-1, _PART).split(size), words[None, whole:]]
+    memory = words.new_empty(min(max(map(len, parts)), size), _PART)
+    for part in parts:
+        products = memory[: len(part), : part.shape[1]]
+        torch.mul(part, factors[: part.shape[1]], out=products)
+        digest.update(bytes(products.sum(-1, dtype=torch.int32).cpu().numpy()))
+    return digest.digest()
+
+
+@cache
+def _factors(device: str) -> Any:
+    """Return the factors of the words of a part, which are the same in every process."""
+    torch = import_torch()
+    octets = hashlib.shake_128(b"factors of weights").digest(4 * _PART)
+    return torch.frombuffer(bytearray(octets), dtype=torch.int32).to(device) | 1

@@ -95,7 +95,6 @@ class TransformersPolicy:
         self._lock = threading.Lock()
         self._methods: tuple[str, ...] = ()
         self._note = ""
-        self._hash = (-1, "")
         self._forward = self._new_forward()
         causal = self._forward.causal
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
@@ -140,12 +139,14 @@ class TransformersPolicy:
 
     @property
     def fingerprint(self) -> str:
-        """Name, precision and a hash of the weights, including adapters."""
-        changes = sum(parameter._version for parameter in self.model.parameters())
-        if changes != self._hash[0]:  # a training step changes the weights as well
-            self._hash = (changes, hash_weights(self.model))
+        """Name, precision and a hash of the weights at this time, including adapters.
+
+        Each access reads all weights, because a training step changes them in ways that torch does
+        not count.
+        """
         version = "" if self.weight_version is None else f" version={self.weight_version}"
-        return f"transformers {self.name} {self.precision} {self._hash[1]}{version}"
+        weights = hash_weights(self.model)
+        return f"transformers {self.name} {self.precision} {weights}{version}"
 
     @property
     def precision(self) -> str:
@@ -181,7 +182,7 @@ class TransformersPolicy:
     def score_sync(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the same as `score`, without an event loop."""
         with self._lock:
-            if self._forward.vocabulary.has_changed:
+            if self._forward.has_changed:
                 self._forward, self._methods = self._new_forward(), ()
             with self._forward.inference():
                 if not self._methods:
@@ -267,7 +268,7 @@ class TransformersPolicy:
         try:
             if not any(faults):
                 values, method, path = self._score(requests)
-                source = self.fingerprint
+                source = f"transformers {self.name} {self.precision}"
                 return [
                     self._answer(*each, method, path, source)
                     for each in zip(requests, values, strict=True)
