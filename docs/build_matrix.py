@@ -250,7 +250,9 @@ UNSCORED: dict[str, str] = {
     "`trainer.v1.sampler.sync_refill_failed_groups=True`, so that verl replaces the group.",
     "openrlhf": "The training ends, because OpenRLHF has no value for a missing reward. With "
     "`error_value` (on a server: `--on-error value`), the rollout gets this number and is counted, "
-    "logged, and marked as `rag_rewards_error`.",
+    "logged, and marked as `rag_rewards_error`. In the agent executor, all rollouts of the prompt "
+    "get it if a model fails; the server and `rewards.py`, which see one rollout, then still end "
+    "the training.",
     "ms_swift": "ms-swift would sum `None` as 0 (`nansum` in `swift/rl_core/advantage.py`). The "
     "rollout therefore gets the mean reward of its group, so that its advantage is 0. `not_scored` "
     "counts it, and a warning shows the first error.",

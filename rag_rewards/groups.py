@@ -1,7 +1,9 @@
 """Groups: the rollouts of one prompt, which are compared with each other.
 
-A group of a batch is a sequence of positions, and a group of a file is a sequence of lines. A group
-is scored as a whole, so that an error of one member is an error of all members (`fail_groups`).
+A group of a batch is a sequence of positions, and a group of a file is a sequence of lines. If a
+reward compares rollouts, an error of one member is an error of all members (`fail_groups`). For
+every reward, the failure of a model or server is an error of all members (`fail_groups_of_models`):
+the rollouts that need no model would otherwise be compared without the others.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from rag_rewards.errors import GroupError, RolloutError, UsageError
+from rag_rewards.errors import BackendError, GroupError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout, with_row_id
 from rag_rewards.rows import Line, is_object, line_key
 from rag_rewards.shorten import shorten
@@ -132,6 +134,32 @@ def fail_groups(
             if not isinstance(results[i], RolloutError):
                 error = group_error(cause)
                 failed[i] = with_row_id(error, rollouts[i]) if rollouts else error
+    return failed
+
+
+def fail_groups_of_models(
+    results: Sequence[T | RolloutError], groups: Groups | None, rollouts: Sequence[Any]
+) -> list[T | RolloutError]:
+    """Return the results, with a GroupError for each member of a group with a BackendError.
+
+    Other errors concern only their own rollout. Without `groups`, rollouts with equal keys form a
+    group.
+
+    >>> down = BackendError("no connection", "verdicts.outcome")
+    >>> print(fail_groups_of_models([down, 1.0], [[0, 1]], [Rollout(response="")] * 2)[1])
+    a model or server failed on the group (verdicts.outcome: no connection)
+    """
+    failed = list(results)
+    if not any(isinstance(result, BackendError) for result in results):
+        return failed
+    for group in group_by_key(rollouts) if groups is None else groups:
+        causes = (result for i in group if isinstance(result := results[i], BackendError))
+        if (cause := next(causes, None)) is None:
+            continue
+        for i in group:
+            if not isinstance(results[i], RolloutError):
+                error = GroupError(f"a model or server failed on the group ({cause})")
+                failed[i] = with_row_id(error, rollouts[i])
     return failed
 
 

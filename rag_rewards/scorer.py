@@ -20,7 +20,14 @@ from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.groups import Groups, check_groups, fail_groups, group_by_key, renumber
+from rag_rewards.groups import (
+    Groups,
+    check_groups,
+    fail_groups,
+    fail_groups_of_models,
+    group_by_key,
+    renumber,
+)
 from rag_rewards.loading import (
     RECIPE_KEYS,
     RecipeSource,
@@ -233,8 +240,9 @@ class Scorer:
         """Return a score or an error for each rollout.
 
         An error among the rollouts stays in its place, and fails its group if the recipe compares
-        rollouts. `groups` contains the positions of the members of each group; by default,
-        rollouts with equal keys form a group.
+        rollouts. The failure of a model (BackendError) fails its group for every recipe, because
+        the rollouts that need no model would be compared without the others. `groups` contains the
+        positions of the members of each group; by default, rollouts with equal keys form a group.
         """
         groups = self._groups(rollouts, groups)
         rows = self.gather(self._whole(list(rollouts), groups, rollouts), groups)
@@ -311,10 +319,14 @@ class Scorer:
     def _whole(
         self, results: list[T | RolloutError], groups: Groups | None, rows: Sequence[Any]
     ) -> list[T | RolloutError]:
-        """Return the results; if the recipe compares rollouts, an error fails its group."""
-        if self.scope != "group" or groups is None:
-            return results
-        return fail_groups(results, groups, rows)
+        """Return the results, with the errors of groups.
+
+        An error fails its group if the recipe compares rollouts. Otherwise, only the failure of a
+        model does.
+        """
+        if self.scope != "group":
+            return fail_groups_of_models(results, groups, rows)
+        return results if groups is None else fail_groups(results, groups, rows)
 
     def _score(self, rows: list[R | RolloutError], groups: Groups | None) -> list[ScoreOrError]:
         """Score rows after their evidence was gathered."""

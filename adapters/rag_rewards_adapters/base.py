@@ -50,7 +50,8 @@ class TrainerReward(ABC, Generic[B]):
     name             name of the reward in the trainer's logs
     columns          row field → column of the data set, where names differ
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR
-    patience         number of consecutive unscored batches to tolerate before raising
+    patience         number of consecutive batches in which a model failed, or in which no
+                     completion is scored, before the error is raised
     """
 
     _way_to_policy = "set"
@@ -107,7 +108,7 @@ class TrainerReward(ABC, Generic[B]):
 
     @abstractmethod
     def _groups(self, batch: B) -> Groups | None:
-        """Return the groups of a batch, or None if the reward needs none.
+        """Return the groups of a batch, None if they are unknown and the reward compares none.
 
         A group contains indices into `batch.positions`. Raises GroupError for incomplete groups.
         """

@@ -128,7 +128,8 @@ class RagReward(TrainerReward["_Batch"]):
                      the completion; do not set the option in that case.
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR;
                      requires --scale_rewards none
-    patience         number of consecutive unscored batches to tolerate before raising
+    patience         number of consecutive batches in which a model failed, or in which no
+                     completion is scored, before the error is raised
 
     ms-swift sums rewards with nansum (swift/rl_core/advantage.py, compute_advantages), so None
     would count as 0. An unscored completion therefore gets the mean reward of its group, whose
@@ -165,7 +166,7 @@ class RagReward(TrainerReward["_Batch"]):
 
     def _check_arguments(self, args: Any) -> None:
         """Raise UsageError if the reward cannot work with the arguments of the trainer."""
-        if self._compares_groups:
+        if self._compares_groups or self.scorer.has_models:
             _check_ranks(self.__name__, args)
         scale = getattr(args, "scale_rewards", None)
         if self._std_floor is not None and scale not in (None, "none"):
@@ -382,7 +383,7 @@ def _check_ranks(name: str, args: Any) -> None:
         return
     if (per_rank := device * steps) % size:
         raise UsageError(
-            f"{name} compares the completions of a prompt, and a rank has {per_rank} "
+            f"{name} scores the completions of a prompt together, and a rank has {per_rank} "
             "(per_device_train_batch_size × steps_per_generation), which is not a multiple of "
             f"num_generations={size}: change one of these settings"
         )

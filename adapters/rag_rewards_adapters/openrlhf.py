@@ -18,7 +18,7 @@ from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
-from rag_rewards.server.openrlhf import SampleRequest, response_of, rollouts_of
+from rag_rewards.server.openrlhf import SampleRequest, raise_failure, response_of, rollouts_of
 from rag_rewards.shorten import plain
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.turn_sums import TurnSums
@@ -31,7 +31,9 @@ class RewardFunction:
 
     `error_value` is the reward of an unscored rollout, because the trainer ignores exceptions and
     continues without a reward. Such a rollout is counted in `failed`, logged, and marked as
-    `rag_rewards_error`. Without `error_value`, the error is raised.
+    `rag_rewards_error`. Without `error_value`, the error is raised. The failure of a model
+    (BackendError) is always raised, because it would replace only the rewards of those rollouts of
+    a prompt that need the model.
     """
 
     def __init__(self, scorer: Scorer, error_value: float | None = None) -> None:
@@ -60,6 +62,7 @@ class RewardFunction:
             self.failed += len(errors)
             reason = plain(str(errors[-1]))
             log.error("%d rollouts are unscored so far; last error: %s", self.failed, reason)
+        raise_failure(results)
         names = self.scorer.reward.component_names
         answer = response_of(results, names, self.error_value)
         return {

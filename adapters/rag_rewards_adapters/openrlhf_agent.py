@@ -80,7 +80,8 @@ def executor(
     error_value  the reward of an unscored rollout, because the trainer has no value for it; with
                  `std_floor` it is an advantage. Without it, the error ends the training.
     prompt       the form of the documents in the prompts, for recipes that leave some out
-    patience     number of consecutive prompts without any score to tolerate before raising
+    patience     number of consecutive prompts for which a model failed, or without any score,
+                 before the error is raised
     agent        class of an environment with several turns, an AgentInstance of OpenRLHF, or its
                  `module:name`. The recipe replaces the rewards of its steps.
 

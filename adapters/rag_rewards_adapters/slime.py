@@ -55,7 +55,8 @@ class SlimeRecipe(GroupRecipe):
                     method `group` gives the turns of a sample one advantage, that of slime
     credit_options  options of the method, such as {"norm": "separate"}
     std_floor       return (R − mean)/max(std, floor) within the group, the advantage of LEAR
-    patience        number of consecutive unscored groups to tolerate before raising
+    patience        number of consecutive groups in which a model failed, or in which no sample is
+                    scored, before the error is raised
     options         settings and models, with the names of the command line
 
     An unscored sample has `remove_sample=True`. Its reward is the mean of its group, and with a
@@ -74,11 +75,15 @@ class SlimeRecipe(GroupRecipe):
         """Return the rewards of the samples of a group, or the reward of one sample.
 
         The components of a sample are in `sample.metadata["rag_components"]`. Raises UsageError for
-        a reward that compares rollouts if --group-rm is not set.
+        a reward that compares rollouts, and for one with models, if --group-rm is not set.
         """
-        compares = self.scorer.scope == "group" or self.std_floor is not None
-        if compares and not getattr(args, "group_rm", False):
-            raise UsageError("the reward compares the rollouts of a group: set --group-rm")
+        if not getattr(args, "group_rm", False):
+            if self.scorer.scope == "group" or self.std_floor is not None:
+                raise UsageError("the reward compares the rollouts of a group: set --group-rm")
+            if self.scorer.has_models:
+                raise UsageError(
+                    "if a model fails, all samples of the prompt must be unscored: set --group-rm"
+                )
         if not isinstance(samples, list):
             return (await self._score([samples]))[0]
         return await self._score(samples)

@@ -40,7 +40,8 @@ class GroupRewards:
 
     recipe     a recipe in any form, also one that compares the rollouts of a group
     std_floor  return (R − mean)/max(std, floor) within the group, the advantage of LEAR
-    patience   number of consecutive unscored groups to tolerate before raising
+    patience   number of consecutive groups in which a model failed, or in which no trajectory is
+               scored, before the error is raised
     options    settings and models, with the names of the command line
 
     Tinker subtracts the mean of the group and divides by nothing. An unscored trajectory gets the

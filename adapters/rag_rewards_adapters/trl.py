@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.groups import group_by_position
+from rag_rewards.groups import Groups, group_by_position
 from rag_rewards.lazy import lazy_names
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
@@ -36,6 +37,7 @@ from rag_rewards_adapters.trl_responses import ResponseReader, has_unopened_thou
 from rag_rewards_adapters.trl_trainer import (
     TrainerSettings,
     check_groups,
+    check_ranks,
     check_scaling,
     first_rows,
     tokenizer_of,
@@ -68,7 +70,8 @@ class RagReward(TrainerReward[Batch]):
     group_size       completions per prompt; `bind` reads it from the trainer
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR;
                      the trainer must not scale again (scale_rewards="none")
-    patience         number of consecutive unscored batches to tolerate before raising
+    patience         number of consecutive batches in which a model failed, or in which no
+                     completion is scored, before the error is raised
     name             name of the reward in the trainer's logs; default: that of the recipe
     dump             write every rollout with its score to this .jsonl file, or to a RolloutDump;
                      also `dump_mb` and `dump_files` (see DumpOptions)
@@ -78,7 +81,8 @@ class RagReward(TrainerReward[Batch]):
 
     Raises UsageError and SettingError at construction, at `bind`, or in the first batch;
     RolloutError, with the row of the data set, at `bind` or in the first batch. Later, an unscored
-    completion is None, which the trainer excludes from its group.
+    completion is None, which the trainer excludes from its group. If a model fails, all completions
+    of the prompt are None.
     """
 
     _way_to_policy = f"{_BIND}, or set"
@@ -206,6 +210,8 @@ class RagReward(TrainerReward[Batch]):
         self._require_models(
             {kind for recipe in self.scorer.recipes for kind in required_models(recipe, examples)}
         )
+        if self.scorer.has_models:  # the failure of a model makes its whole group unscored
+            check_ranks(trainer)
         check_rows(self._empty_rollouts(trainer), self.scorer.recipes)
         length = trainer.args.max_completion_length
         check_prompts(self._empty_rollouts(trainer), self.scorer, length or 0)
@@ -231,10 +237,14 @@ class RagReward(TrainerReward[Batch]):
 
     # --- groups --------------------------------------------------------------------------------
 
-    def _groups(self, batch: Batch) -> list[range] | None:
-        """Return blocks of `num_generations` completions, the groups of the trainer."""
+    def _groups(self, batch: Batch) -> Groups:
+        """Return blocks of `num_generations` completions, the groups of the trainer.
+
+        A reward that compares no rollouts needs no group size: adjacent equal prompts are a group.
+        """
         if not self._compares_groups:
-            return None
+            same_prompt = groupby(batch.positions, key=lambda i: batch.prompts[i])
+            return [list(group) for _, group in same_prompt]
         size, prompts = self._current_group_size(), batch.prompts
         groups = group_by_position(len(prompts), size)
         for group in groups:

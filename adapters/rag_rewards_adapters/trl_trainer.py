@@ -117,6 +117,18 @@ def check_groups(trainer: Any, group_size: int | None) -> None:
     args, size = trainer.args, trainer.num_generations
     if group_size not in (None, size):
         raise UsageError(f"group_size={group_size}, but the trainer has num_generations={size}")
+    check_ranks(trainer)
+    if trainer.eval_dataset is not None and args.eval_batch_size % trainer.num_generations_eval:
+        raise UsageError(
+            f"per_device_eval_batch_size={args.per_device_eval_batch_size} is not a multiple of "
+            f"num_generations_eval={trainer.num_generations_eval}, so groups would be divided: "
+            "change one of them"
+        )
+
+
+def check_ranks(trainer: Any) -> None:
+    """Raise UsageError if a group would be on two ranks."""
+    args, size = trainer.args, trainer.num_generations
     per_rank = args.train_batch_size * args.steps_per_generation
     if trainer.accelerator.num_processes > 1 and per_rank % size:
         raise UsageError(
@@ -124,12 +136,6 @@ def check_groups(trainer: Any, group_size: int | None) -> None:
             f"steps_per_generation), which is not a multiple of num_generations={size}, so a group "
             "would be on two ranks: set per_device_train_batch_size or steps_per_generation to a "
             f"multiple of {size}"
-        )
-    if trainer.eval_dataset is not None and args.eval_batch_size % trainer.num_generations_eval:
-        raise UsageError(
-            f"per_device_eval_batch_size={args.per_device_eval_batch_size} is not a multiple of "
-            f"num_generations_eval={trainer.num_generations_eval}, so groups would be divided: "
-            "change one of them"
         )
 
 

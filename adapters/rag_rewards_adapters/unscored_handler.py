@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.rollout import Score, ScoreOrError
 from rag_rewards.shorten import plain
 
@@ -17,15 +17,15 @@ class UnscoredHandler:
 
     An error in the first batch means that data or settings are wrong, so it is raised before any
     training is lost. Later, an unscored rollout is counted (`count`) and logged. After `patience`
-    consecutive batches without any score, the error is raised, because the policy would learn
-    nothing.
+    consecutive batches in which a model or server failed, or in which no rollout is scored, the
+    error is raised: the policy would learn nothing, or only from the groups that need no model.
     """
 
     def __init__(self, patience: int = 3) -> None:
         self.patience = patience
         self.count = 0
         self._is_first = True
-        self._batches_without_score = 0
+        self._failed_batches = 0
 
     def handle(
         self, results: Sequence[ScoreOrError], positions: Sequence[int] = ()
@@ -41,18 +41,31 @@ class UnscoredHandler:
                 result.row = f"{position} of the batch"
         scores = [result if isinstance(result, Score) else None for result in results]
         errors = [result for result in results if isinstance(result, RolloutError)]
+        failures = [error for error in errors if isinstance(error, BackendError)]
+        causes = failures or errors
         if errors and self._is_first:
-            raise errors[0]
+            raise causes[0]
         self._is_first = False
         self.count += len(errors)
         if errors:
-            reason = plain(str(errors[0]))
+            reason = plain(str(causes[0]))
             log.warning("%d of %d rollouts are unscored: %s", len(errors), len(scores), reason)
-        without_score = bool(errors) and len(errors) == len(scores)
-        self._batches_without_score = self._batches_without_score + 1 if without_score else 0
-        if self._batches_without_score >= self.patience:
-            raise errors[0]
+        has_failed = bool(failures) or (bool(errors) and len(errors) == len(scores))
+        self._failed_batches = self._failed_batches + 1 if has_failed else 0
+        if self._failed_batches >= self.patience:
+            raise self._end(causes[0])
         return scores
+
+    def _end(self, cause: RolloutError) -> RolloutError:
+        """Return the error that ends the training."""
+        what = "a model failed in" if isinstance(cause, BackendError) else "no rollout is scored in"
+        error = type(cause)(
+            f"{cause.message} ({what} {self._failed_batches} consecutive batches: repair the cause "
+            f"and continue from a checkpoint, or increase patience={self.patience})",
+            cause.path,
+        )
+        error.row, error.__cause__ = cause.row, cause
+        return error
 
 
 def with_value(result: ScoreOrError) -> ScoreOrError:

@@ -66,7 +66,8 @@ class GroupCredit(GroupRecipe):
     credit          a credit method or a Credit; default: the settings `credit` of the recipe
     credit_options  options of the method, such as {"norm": "separate"}
     std_floor       use (R − mean)/max(std, floor) within the group, the advantage of LEAR
-    patience        number of consecutive unscored groups to tolerate before raising
+    patience        number of consecutive groups in which a model failed, or in which no trace is
+                    scored, before the error is raised
     options         settings and models, with the names of the command line
 
     Without a credit method and `std_floor`, the advantage is R − mean, as in prime-rl's `grpo`.

@@ -196,8 +196,8 @@ class RewardServer:
             self._bodies.check_sizes((len(text or "") for text in texts), len(body), name)
         try:
             results = await self._score_samples(loaded.batcher, request, len(body))
-            if self.options.error_value is None:
-                BackendMonitor.check(results)
+            BackendMonitor.check(results)
+            openrlhf.raise_failure(results)
             self._sums.check([result for result in results if isinstance(result, Score)])
             response = openrlhf.response_of(results, self.components, self.options.error_value)
         except RolloutError as error:
@@ -218,8 +218,7 @@ class RewardServer:
         else:
             samples = await asyncio.to_thread(openrlhf.rollouts_of, request)
         rollouts = [sample for sample in samples if isinstance(sample, Rollout)]
-        if self.options.error_value is None:
-            self._require_models(rollouts)
+        self._require_models(rollouts)
         scores = iter(await batcher.score(rollouts, [[i] for i in range(len(rollouts))], size))
         self.telemetry.record([each for each in samples if isinstance(each, RolloutError)])
         return [next(scores) if isinstance(each, Rollout) else each for each in samples]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.training.curriculum import Curriculum
@@ -128,6 +128,17 @@ def _overlap(prompt: str, query: str) -> int:
         if matched < len(query) and character == query[matched]:
             matched += 1
     return matched
+
+
+def raise_failure(results: Sequence[ScoreOrError]) -> None:
+    """Raise the first failure of a model, which no value may replace.
+
+    The value would be the reward of only those rollouts of a prompt that need the model, and a
+    request does not contain the others: the policy would learn to avoid the model.
+    """
+    for result in results:
+        if isinstance(result, BackendError):
+            raise result
 
 
 def response_of(

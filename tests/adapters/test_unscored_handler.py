@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
-from rag_rewards.errors import BackendError, DataError
+from rag_rewards.errors import BackendError, DataError, GroupError
 from rag_rewards.rollout import Score
 
-GOOD, BAD = Score(1.0), BackendError("down")
+GOOD, BAD, INVALID = Score(1.0), BackendError("down"), DataError("missing", "answers")
 
 
 def test_an_error_of_the_first_batch_is_raised() -> None:
@@ -23,14 +23,24 @@ def test_an_error_of_a_later_batch_is_counted() -> None:
     assert handler.count == 1
 
 
+def test_consecutive_batches_in_which_a_model_failed_raise() -> None:
+    handler = UnscoredHandler(patience=2)
+    handler.handle([GOOD])
+    assert handler.handle([GOOD, BAD]) == [GOOD, None]
+    assert handler.handle([GOOD]) == [GOOD]
+    assert handler.handle([BAD]) == [None]
+    with pytest.raises(BackendError, match=r"down \(a model failed in 2 consecutive batches: "):
+        handler.handle([GOOD, GroupError("of the group"), BAD])
+
+
 def test_consecutive_batches_without_a_score_raise() -> None:
     handler = UnscoredHandler(patience=2)
     handler.handle([GOOD])
-    assert handler.handle([BAD]) == [None]
-    assert handler.handle([GOOD, BAD]) == [GOOD, None]
-    assert handler.handle([BAD]) == [None]
-    with pytest.raises(BackendError):
-        handler.handle([BAD])
+    assert handler.handle([INVALID]) == [None]
+    assert handler.handle([GOOD, INVALID]) == [GOOD, None]
+    assert handler.handle([INVALID]) == [None]
+    with pytest.raises(DataError, match=r"answers: missing \(no rollout is scored in 2 "):
+        handler.handle([INVALID])
 
 
 def test_a_score_without_a_value_is_an_error() -> None:

@@ -204,7 +204,11 @@ def test_an_error_of_a_batch_is_the_error_of_each_rollout() -> None:
             assert (await client.get("/health")).status_code == 503
             label = json.dumps({"question": "q", "answers": "a"})
             sample = {"query": [r"q\boxed{x}"], "prompts": ["q"], "labels": [label]}
-            assert (await client.post("/openrlhf", json=sample)).json()["rewards"] == -1.0
+            answer = await client.post("/openrlhf", json=sample)  # no value replaces a failure
+            assert (answer.status_code, answer.json()["error"]["message"]) == (
+                503,
+                "self-check failed",
+            )
 
     run_in_virtual_time(test())
 

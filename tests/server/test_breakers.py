@@ -168,9 +168,9 @@ def test_requests_that_are_being_repeated_end_when_the_breaker_opens() -> None:
         asyncio.run(test(server))
 
 
-@pytest.mark.parametrize(("error_value", "status"), [(None, 503), (-1.0, 200)])
-def test_openrlhf(error_value: float | None, status: int, clock: Clock) -> None:
-    """A value replaces the reward only if the operator has chosen one."""
+@pytest.mark.parametrize("error_value", [None, -1.0])
+def test_openrlhf(error_value: float | None, clock: Clock) -> None:
+    """No value replaces the failure of a model: other rollouts of the prompt keep theirs."""
     label = json.dumps({"question": "q", "answers": "2061"})
     sample = {"query": [r"q\boxed{the sixties}"], "prompts": ["q"], "labels": [label]}
 
@@ -179,13 +179,9 @@ def test_openrlhf(error_value: float | None, status: int, clock: Clock) -> None:
         async with connect(PLAN, models, **options) as (client, _):
             await fail_until_open(client, clock)
             answer = await client.post("/openrlhf", json=sample)
-            assert answer.status_code == status
-            if error_value is None:
-                assert answer.json()["error"]["type"] == "BackendUnavailable"
-                assert int(answer.headers["retry-after"]) >= 1
-            else:
-                assert answer.json()["rewards"] == error_value
-                assert await metric(client, "rag_rewards_substituted_total") == 1
+            assert answer.status_code == 503
+            assert answer.json()["error"]["type"] == "BackendUnavailable"
+            assert int(answer.headers["retry-after"]) >= 1
 
     with JudgeServer(lambda _: Reply(status=500)) as server:
         asyncio.run(test(server))
