@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.grouped_lines import check_grouping
-from rag_rewards.io.output import partial_of
+from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.model_options import ModelOptions
@@ -135,14 +134,7 @@ class CalibrateOptions:
         if self.sources.count("-") > 1:
             raise UsageError("standard input (-) is given twice, and it can be read only once")
         outputs = {name: getattr(self, name) for name in ("output", "svg", "threshold_file")}
-        for name, path in outputs.items():
-            if path and any(_same(p, s) for p in (path, partial_of(path)) for s in self.sources):
-                raise OptionError(
-                    f"{{{name}}} {{path}} would overwrite the rows: choose another file", path=path
-                )
-        paths = [path for path in outputs.values() if path and path != "-"]
-        if len(set(map(os.path.abspath, paths))) < len(paths):
-            raise OptionError("{output}, {svg} and {threshold_file} must be different files")
+        refuse_overwriting(outputs, self.sources)
 
     def _check_scores(self) -> None:
         if not self.label:
@@ -198,8 +190,3 @@ class CalibrateOptions:
                 "{repeat} and {swap} ask the judge of one metric or recipe: give one of {metrics} "
                 "and {recipe}"
             )
-
-
-def _same(one: object, other: str) -> bool:
-    paths = str(one), other
-    return one is not None and all(map(os.path.exists, paths)) and os.path.samefile(*paths)

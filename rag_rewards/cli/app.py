@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import getdoc
+from os.path import isfile
 from typing import NamedTuple
 
 from cyclopts import (
@@ -153,3 +154,47 @@ def refuse_decimal_numbers(
             for token in argument.tokens:
                 if "." in token.value:
                     raise CoercionError(token=token, argument=argument, target_type=int)
+
+
+OUTPUTS = (
+    *("--output", "--svg", "--threshold-file", "--keep-rollouts"),
+    *("--judge-cache", "--dump"),
+)
+"""The options that name a file to write."""
+SOURCES = ("IN", "--questions", "--exclude", "--noise-from")
+"""The arguments that name files to read, folders, patterns or URLs."""
+
+
+def refuse_overwritten_inputs(
+    app: App, commands: tuple[str, ...], arguments: ArgumentCollection
+) -> None:
+    """Raise OptionError when a command would overwrite a file that it reads.
+
+    Every argument that names an existing file counts as an input, unless it is one of `OUTPUTS`.
+    """
+    outputs: dict[str, str | None] = {"standard_output": "-"}
+    inputs: list[str] = []
+    for argument in arguments:
+        values = [token.value for token in argument.tokens if token.value]
+        if argument.name in OUTPUTS:
+            outputs |= {_variable_name(argument.name): value for value in values}
+        elif argument.name in SOURCES:
+            inputs += values
+        else:
+            files = (*values, *map(_file_of_object, values))
+            inputs += filter(isfile, files)
+    if commands[:1] == ("init",):  # it writes new files to a folder, which can contain its inputs
+        outputs = {}
+    if inputs and outputs:
+        from rag_rewards.io.output_check import refuse_overwriting  # takes time to import
+
+        refuse_overwriting(outputs, inputs)
+
+
+def _variable_name(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _file_of_object(value: str) -> str:
+    """Return the file of an object as `path/file.py:name`."""
+    return value.rpartition(":")[0]

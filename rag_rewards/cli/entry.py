@@ -21,6 +21,7 @@ from rag_rewards.cli.app import (
     COMMANDS,
     make_app,
     refuse_decimal_numbers,
+    refuse_overwritten_inputs,
     refuse_unknown_options,
     show_description,
 )
@@ -69,9 +70,9 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 def _run(arguments: list[str]) -> int:
     try:
         app = make_app()
-        app.config = (refuse_decimal_numbers,)
+        app.config = (refuse_decimal_numbers, refuse_overwritten_inputs)
         if "--" not in arguments:  # file names after it may begin with a hyphen
-            app.config = (refuse_decimal_numbers, refuse_unknown_options)
+            app.config = (refuse_unknown_options, *app.config)
         if arguments and arguments[0] in COMMANDS and {"--help", "-h"} & set(arguments):
             show_description(app, arguments[0])
         code = app(arguments or ["--help"], exit_on_error=False, print_error=False)

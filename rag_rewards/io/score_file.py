@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rag_rewards.errors import OptionError
 from rag_rewards.io.output import partial_of, refuse_second_run
+from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.io.progress import NoProgress, Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sources import Source, chunks, open_source
@@ -35,7 +34,7 @@ def score_file(
 
     Raises UsageError before any row is scored, OutputError when writing the output fails.
     """
-    _refuse_own_files(options)
+    refuse_overwriting({"output": options.output}, [options.source])
     refuse_second_run(options.output or "-")
     with Scorer.load(
         recipe,
@@ -104,17 +103,3 @@ def _run_of(scorer: Scorer) -> ScoringRun:
     run.usage = scorer.usage if scorer.has_models else None
     run.judge = scorer.models.judge
     return run
-
-
-def _refuse_own_files(options: ScoreOptions) -> None:
-    """Raise UsageError when the input is a file that this run would overwrite or remove."""
-    for path in (partial_of(options.output or "-"), options.errors):
-        if not (path and os.path.exists(path) and os.path.exists(options.source)):
-            continue
-        if os.path.samefile(path, options.source):
-            raise OptionError(
-                "writing {file} would overwrite the input {source}: rename the input, or choose "
-                "another {output}",
-                file=options.output,
-                source=options.source,
-            )

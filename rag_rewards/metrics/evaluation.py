@@ -18,6 +18,7 @@ from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import check_output, partial_of, write_whole
+from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.io.sources import chunks, open_source
 from rag_rewards.io.storage import input_files, is_remote
 from rag_rewards.metrics.bootstrap import RESAMPLES
@@ -80,21 +81,12 @@ class EvaluateOptions:
             raise UsageError("standard input (-) is given twice, and it can be read only once")
         if self.resume and not self.is_resumable:
             raise OptionError("{resume} requires {output} with the name of a file")
-        for path in (self.output, partial_of(self.output or "-")):
-            if path and any(_is_same_file(path, source) for source in self.sources):
-                raise OptionError(
-                    "{output} {path} would overwrite the rows: choose another file",
-                    path=self.output,
-                )
+        refuse_overwriting({"output": self.output}, self.sources)
 
     @property
     def is_resumable(self) -> bool:
         """Whether the output is a local file, so that an interrupted run can continue."""
         return partial_of(self.output or "-") is not None and not is_remote(self.output or "-")
-
-
-def _is_same_file(one: str | os.PathLike[str], other: str) -> bool:
-    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 class RunReport(msgspec.Struct, kw_only=True):

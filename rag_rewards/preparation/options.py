@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from rag_rewards.datasets.read_options import Pages, ReadOptions
 from rag_rewards.definition import Preset
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.io.output_check import refuse_overwriting_with_card
 from rag_rewards.preparation.trainer_rows import Trainer
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows.column_map import ColumnMap
@@ -180,8 +180,7 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
                 suffix=suffix,
             )
         files = (self.source, self.noise_from, self.prompt_template, self.document_pool)
-        inputs = filter(None, files)
-        refuse_overwriting(self.output, (self.card, self.dropped), inputs)
+        refuse_overwriting_with_card({"output": self.output}, files)
 
     @property
     def reading(self) -> ReadOptions:

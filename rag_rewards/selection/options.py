@@ -10,7 +10,7 @@ import msgspec
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.digest import sha256
-from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.io.output_check import refuse_overwriting_with_card
 from rag_rewards.io.questions import check_right_at
 from rag_rewards.loading import RecipeSource
 from rag_rewards.model_options import ModelOptions
@@ -106,9 +106,7 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
         if self.sample is not None and self.sample < 1:
             raise OptionError("{sample} must be at least 1, found {value}", value=self.sample)
         check_right_at(self.right_at)
-        inputs = [self.source, *([self.exclude] if self.exclude else [])]
-        outputs = (self.errors, self.samples, f"{self.output}.card.md")
-        refuse_overwriting(self.output, outputs, inputs)
+        refuse_overwriting_with_card({"output": self.output}, (self.source, self.exclude))
 
     def _check_models(self) -> None:
         if self.style != "direct" and self.make != "sft":

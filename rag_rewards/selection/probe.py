@@ -21,7 +21,7 @@ from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.groups import first_error
 from rag_rewards.io.output import Output, refuse_second_run
-from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.io.output_check import refuse_overwriting_with_card
 from rag_rewards.io.progress import NoProgress
 from rag_rewards.io.questions import (
     ErrorLog,
@@ -79,13 +79,8 @@ class ProbeOptions:
             )
         if self.keep_rollouts is not None and not self.is_sampling:
             raise OptionError("{keep_rollouts} requires {model}, which samples the rollouts")
-        outputs = [self.errors, self.samples, f"{self.output}.card.md"]
-        if self.keep_rollouts in (self.output, *outputs):
-            raise OptionError(
-                "{keep_rollouts} {path} is another file of this run", path=self.keep_rollouts
-            )
-        outputs += [self.keep_rollouts] if self.keep_rollouts else []
-        refuse_overwriting(self.output, outputs, [self.source])
+        outputs = {"output": self.output, "keep_rollouts": self.keep_rollouts}
+        refuse_overwriting_with_card(outputs, [self.source])
 
     @property
     def is_sampling(self) -> bool:

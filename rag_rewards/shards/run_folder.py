@@ -167,7 +167,7 @@ class RunFolder:
         """Return the record of the complete output, or None without an output."""
         record = _decoded(self._record_path, RunRecord)
         size = self.output.complete_size()
-        if size is None or (record is None and self._is_input()):
+        if size is None:
             return None
         if record is None:
             raise cannot_resume(
@@ -192,17 +192,7 @@ class RunFolder:
     def _check(self, complete: RunSettings) -> None:
         """Raise UsageError if a complete run had other settings or another input."""
         self.settings.check_options(complete, self.output.path)
-        if not self._is_input():
-            self.settings.check_files(complete, self.output.path)
-
-    def _is_input(self) -> bool:
-        """Whether the output replaces an input file."""
-        return any(
-            os.path.exists(file.path)
-            and self._target.exists()
-            and os.path.samefile(file.path, self._target)
-            for file in self.settings.files
-        )
+        self.settings.check_files(complete, self.output.path)
 
     def _open(self) -> None:
         self.parts_path.mkdir(exist_ok=True)

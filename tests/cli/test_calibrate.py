@@ -340,7 +340,7 @@ def test_rows_that_a_metric_cannot_measure(cli, write):
         (["{rows}", "-l", "human", "-c", "score", "--max-false-positive-rate", "2"], "below 1"),
         (["{rows}", "-l", "human", "-c", "score", "--threshold", "nan"], "finite"),
         (["{rows}", "-l", "human", "-c", "score", "--repeat", "3"], "set --judge"),
-        (["{rows}", "-l", "human", "-c", "score", "-o", "{rows}"], "would overwrite the rows"),
+        (["{rows}", "-l", "human", "-c", "score", "-o", "{rows}"], "would overwrite"),
         (["{rows}", "-l", "human", "-c", "score", "--set", "a=1"], "set the recipe"),
         (["{rows}", "-l", "human", "--claims", "both"], "--claims with --nli"),
         (["{rows}", "-l", "human", "--claims", "both", "-m", "em"], "leave out --metrics"),

@@ -411,7 +411,7 @@ def test_a_training_set_for_retrievers_is_always_shuffled(cli, write, tmp_path):
         ({"-t": "TRL"}, "unknown trainer 'TRL'"),
         ({"-t": "verl"}, "verl reads Parquet: set --output to out.parquet"),
         ({"-o": "out.parquet"}, "trl reads JSON lines: set --output to out.jsonl"),
-        ({"-o": "hotpot.json"}, "hotpot.json would be overwritten"),
+        ({"-o": "hotpot.json"}, "would overwrite hotpot.json"),
         ({"-o": "/dev/null"}, "/dev/null is not a regular file"),
         ({"source": "none.json"}, "cannot read none.json: No such file"),
         ({"source": "-"}, "not a regular file"),

@@ -243,7 +243,7 @@ def test_a_template_is_not_overwritten(cli, source, tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text(TEMPLATE)
     arguments = ("-o", out, "-r", "arena", "--prompt-template", out)
-    assert "would be overwritten" in cli("prepare", "hotpotqa", source, *arguments, code=2).err
+    assert "would overwrite" in cli("prepare", "hotpotqa", source, *arguments, code=2).err
     assert out.read_text() == TEMPLATE
 
 

@@ -323,7 +323,7 @@ def test_unusable_arguments(cli, many, tmp_path, arguments, message):
 
 def test_the_input_is_not_overwritten(cli, many, tmp_path):
     before = many.read_bytes()
-    assert "would be overwritten" in cli("select", many, "-o", many, code=2).err
+    assert "would overwrite" in cli("select", many, "-o", many, code=2).err
     assert "not a regular file" in cli("select", many, "-o", "-", code=2).err
     assert many.read_bytes() == before
 

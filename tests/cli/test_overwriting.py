@@ -1,0 +1,238 @@
+"""No command overwrites a file that it reads, whichever name or link is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import COMMAND, Cli
+from processes import WAIT_SECONDS
+
+from rag_rewards.cli.app import COMMANDS, OUTPUTS, make_app
+from rag_rewards.errors import OptionError
+from rag_rewards.io import output_check
+from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.metrics.evaluation import EvaluateOptions
+
+RECIPE = ("--recipe", "--config")
+MODELS = ("--prompt-template",)
+READ: dict[str, tuple[str, ...]] = {
+    "score": ("IN", *RECIPE, *MODELS),
+    "recipes": ("NAME",),
+    "replay": ("IN", *RECIPE),
+    "audit": ("IN", "--attack", *RECIPE, *MODELS),
+    "evaluate": ("IN", "--config", "--questions"),
+    "calibrate": ("IN", *RECIPE, *MODELS),
+    "explain": ("IN", *RECIPE, *MODELS),
+    "report": ("IN", *RECIPE),
+    "serve": ("--token-file", *RECIPE, *MODELS),
+    "init": ("--data", "--validation", *RECIPE, *MODELS),
+    "doctor": (),
+    "prepare": ("IN", "--document-pool", "--noise-from", "--prompt-template"),
+    "probe": ("IN", *RECIPE, *MODELS),
+    "select": ("IN", "--exclude", *RECIPE, *MODELS),
+}
+"""The arguments of each command that name a file to read."""
+WRITTEN: dict[str, tuple[str, ...]] = {
+    "score": ("--output", "--judge-cache"),
+    "recipes": (),
+    "replay": (),
+    "audit": ("--judge-cache",),
+    "evaluate": ("--output", "--judge-cache"),
+    "calibrate": ("--output", "--svg", "--threshold-file", "--judge-cache"),
+    "explain": ("--output", "--svg", "--judge-cache"),
+    "report": ("--output",),
+    "serve": ("--judge-cache", "--dump"),
+    "init": ("--output", "--judge-cache", "--dump"),
+    "doctor": (),
+    "prepare": ("--output",),
+    "probe": ("--output", "--keep-rollouts", "--judge-cache"),
+    "select": ("--output", "--judge-cache"),
+}
+"""The options of each command that name a file to write."""
+TEXT = (
+    *("--columns", "--set", "--base", "--model", "--backend", "--dtype", "--device", "--adapter"),
+    *("--tokenizer", "--attention", "--document-form", "--document-separator", "--nli"),
+    *("--nli-tokenizer", "--similarity", "--judge", "--judge-model", "--judge-checks"),
+    *("--ray-address", "--format", "--start", "--metrics", "--by", "--label", "--column"),
+    *("--score", "--lengths", "--prices", "--id", "--title", "--host", "TRAINER", "--policy"),
+    *("--components", "DATASET", "--trainer", "--split", "--prompt", "--dialect", "--preset"),
+    *("--documents-from", "--stop", "--pass", "--std-of", "--make", "--style", "--sections"),
+)
+"""Arguments with a text, a folder of a model or a URL. `prepare` takes only names of recipes."""
+WRITERS = [name for name, options in WRITTEN.items() if options and name != "init"]
+LINKS: dict[str, Callable[[Path], str]] = {
+    "same": str,
+    "relative": lambda path: os.path.relpath(path),
+    "dot": lambda path: f"{path.parent}/./{path.name}",
+    "parent": lambda path: f"{path.parent}/../{path.parent.name}/{path.name}",
+    "file URL": lambda path: path.as_uri(),
+    "symbolic link": lambda path: _linked(path, os.symlink),
+    "hard link": lambda path: _linked(path, os.link),
+    "linked folder": lambda path: f"{_linked(path.parent, os.symlink)}/{path.name}",
+}
+
+
+def _linked(path: Path, link: Callable[[Path, Path], None]) -> str:
+    name = path.with_name(f"link-to-{path.name}")
+    if not name.exists():
+        link(path, name)
+    return str(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "folder" / "file.py"
+    path.parent.mkdir()
+    path.write_text("precious\n")
+    return path
+
+
+def options(command: str, kinds: tuple[str, ...] = ("str", "Path")) -> set[str]:
+    arguments = make_app()[command].assemble_argument_collection()
+    return {each.name for each in arguments if any(kind in str(each.hint) for kind in kinds)}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_argument_is_in_the_tables(command: str) -> None:
+    read, written = set(READ[command]), set(WRITTEN[command])
+    own = options(command)
+    assert own - set(TEXT) - {"--recipe"} == (read | written) - {"--recipe"}
+    assert written == own & set(OUTPUTS)
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("command", WRITERS)
+def test_an_input_is_refused_as_output(cli: Cli, file: Path, command: str, link: str) -> None:
+    name = LINKS[link](file)
+    for written in WRITTEN[command]:
+        for read in READ[command]:
+            value = f"{file}:reward" if read in ("--recipe", "--attack") else file
+            reading = [value] if read == "IN" else [read, value]
+            first = ["rows"] if command == "prepare" else []
+            message = cli(command, *first, *reading, written, name, code=2).err
+            assert f"{written} {name} would overwrite {file}, which is read" in message, read
+            assert file.read_text() == "precious\n"
+    assert {path.name.removeprefix("link-to-") for path in file.parent.iterdir()} == {"file.py"}
+
+
+@pytest.mark.parametrize("suffix", output_check.SIDE_FILES)
+@pytest.mark.parametrize("command", WRITERS)
+def test_an_input_is_refused_as_file_beside_an_output(
+    cli: Cli, file: Path, command: str, suffix: str
+) -> None:
+    beside = file.with_name(f"out{suffix}")
+    file.rename(beside)
+    for written in WRITTEN[command]:
+        read = READ[command][0]
+        reading = [beside] if read == "IN" else [read, beside]
+        first = ["rows"] if command == "prepare" else []
+        message = cli(command, *first, *reading, written, file.with_name("out"), code=2).err
+        assert "would overwrite" in message
+    assert beside.read_text() == "precious\n"
+    assert list(file.parent.iterdir()) == [beside]
+
+
+@pytest.mark.parametrize("source", ["{folder}", "{folder}/*.jsonl", "{folder}/r?ws.jsonl"])
+@pytest.mark.parametrize("command", [name for name in WRITERS if "IN" in READ[name]])
+def test_files_of_a_folder_and_of_a_pattern(
+    cli: Cli, file: Path, command: str, source: str
+) -> None:
+    rows = file.rename(file.with_name("rows.jsonl"))
+    (file.parent / "more.jsonl").write_text("precious\n")
+    first = ["rows"] if command == "prepare" else []
+    for written in WRITTEN[command]:
+        reading = source.format(folder=file.parent)
+        message = cli(command, *first, reading, written, rows, code=2).err
+        assert f"would overwrite {rows}" in message
+    assert rows.read_text() == "precious\n"
+
+
+def test_rows_that_all_fail_remain(cli: Cli, write, arena) -> None:
+    rows = write([{"response": "x"}, "{"])
+    before = rows.read_bytes()
+    assert "would overwrite" in cli("score", rows, "-r", "arena", "-o", rows, code=2).err
+    assert rows.read_bytes() == before
+    assert list(rows.parent.iterdir()) == [rows]
+
+
+@pytest.mark.parametrize("command", ["score", "evaluate", "calibrate"])
+def test_standard_input_and_output(shell: Cli, write, arena, command: str) -> None:
+    rows = write([arena(correct=1)])
+    before = rows.read_bytes()
+    arguments = {
+        "score": ["-r", "arena"],
+        "evaluate": ["-m", "em"],
+        "calibrate": ["-l", "correct", "-m", "em"],
+    }[command]
+    pipes = {"capture_output": False, "stderr": subprocess.PIPE}
+    with rows.open("rb") as handle:
+        ran = subprocess.run(
+            [*COMMAND, command, "-", *arguments, "-o", str(rows)],
+            stdin=handle,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
+        )
+    assert ran.returncode == 2
+    assert f"--output {rows} would overwrite standard input" in ran.stderr
+    with rows.open("ab") as handle:
+        message = shell(command, rows, *arguments, code=2, stdout=handle, **pipes).err
+    assert f"standard output would overwrite {rows}" in message
+    assert rows.read_bytes() == before
+
+
+def test_a_folder_of_parts_and_its_run(cli: Cli, write, arena, tmp_path: Path) -> None:
+    rows = write([arena()])
+    out = tmp_path / "parts"
+    out.mkdir()
+    part = rows.rename(out / "part-00000.jsonl")
+    parts = ("-r", "arena", "--output-format", "parts")
+    assert "would overwrite" in cli("score", part, *parts, "-o", out, code=2).err
+    assert "would overwrite" in cli("score", out, *parts, "-o", out, code=2).err
+    assert list(out.iterdir()) == [part]
+    (tmp_path / "out.run").mkdir()
+    rows = part.rename(tmp_path / "out.run" / "errors.jsonl")
+    message = cli("score", rows, "-r", "arena", "-o", tmp_path / "out", code=2).err
+    assert f"would overwrite {rows}" in message
+    assert rows.exists()
+
+
+def test_two_outputs_of_one_file(cli: Cli, write, arena, tmp_path: Path) -> None:
+    out, rows = tmp_path / "out", write([arena(correct=1)])
+    arguments = ("-l", "correct", "-m", "em", "-o", out, "--svg", out)
+    message = cli("calibrate", rows, *arguments, code=2).err
+    assert "--output and --svg write the same file" in message
+    assert not out.exists()
+
+
+def test_devices_and_urls(write, arena) -> None:
+    refuse_overwriting({"output": os.devnull}, [os.devnull])
+    refuse_overwriting({"output": "s3://bucket/out.jsonl"}, ["s3://bucket/in.jsonl"])
+    with pytest.raises(OptionError, match=r"would overwrite s3://bucket/in\.jsonl"):
+        refuse_overwriting({"output": "s3://bucket/in.jsonl?region=x"}, ["s3://bucket/in.jsonl"])
+
+
+def test_other_outputs_beside_the_input_are_written(cli: Cli, write, arena, tmp_path: Path) -> None:
+    """The folder of the output can contain the input and the configuration."""
+    rows = write([arena(), "{"])
+    config = tmp_path / "config.yaml"
+    config.write_text("recipe: arena\n")
+    out = tmp_path / "out.jsonl"
+    cli("score", rows, "--config", config, "-o", out, code=3)
+    cli("evaluate", rows, "-m", "em", "-o", tmp_path / "out.json", code=3)
+    known = {*map(str, (rows, config)), *output_check._written_names(str(out))}
+    known |= {str(tmp_path / "out.json")}
+    assert {str(path) for path in tmp_path.iterdir()} <= known
+    assert json.loads(out.read_text())["id"] == "a"
+
+
+def test_options_in_python(write, arena) -> None:
+    rows = str(write([arena()]))
+    with pytest.raises(OptionError, match=r"output .* would overwrite"):
+        EvaluateOptions([rows], ["em"], output=rows)
