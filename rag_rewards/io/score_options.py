@@ -104,8 +104,11 @@ class ScoreOptions:
 
     @property
     def errors(self) -> str | None:
-        """The file for rows in error, or the pattern of such files; None is standard error."""
-        if self.output in (None, "", "-"):
+        """The file for rows in error, or the pattern of such files; None is standard error.
+
+        A device or a pipe gets no file beside it.
+        """
+        if not self.is_resumable:
             return None
         if self.output_format == "parts":
             return join(str(self.output), "part-*.errors.jsonl")

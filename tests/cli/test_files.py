@@ -285,3 +285,15 @@ def test_messages_name_options_of_the_command(cli, write, arena, tmp_path):
     assert message.endswith(
         f"cannot resume {out}: it has changed since the run ended: start again without --resume\n"
     )
+
+
+def test_a_device_gets_no_file_of_errors(cli, write, arena, tmp_path):
+    device = tmp_path / "device"
+    device.symlink_to(os.devnull)
+    source = write([arena(), "{"])
+    before = set(tmp_path.iterdir())
+    for sort in ([], ["--sort"]):
+        result = cli("score", source, "-r", "arena", "-o", device, *sort, code=3)
+        assert '"error":' in result.err
+        assert "rows in error:" not in result.err
+    assert set(tmp_path.iterdir()) == before

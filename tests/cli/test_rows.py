@@ -254,21 +254,22 @@ def test_scoring_again_replaces_the_old_fields(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     cli("score", path, "-r", "naive-grpo", "-o", out, code=0)
     first = out.read_bytes()
-    cli("score", out, "-r", "naive-grpo", "-o", out, code=0)
-    assert out.read_bytes() == first
-    cli("score", out, "-r", "rag-total", "--set", "alpha=0", "-o", out, code=3)
-    assert out.read_bytes() == b""  # no documents: nothing old is left standing either
+    again = tmp_path / "again.jsonl"
+    cli("score", out, "-r", "naive-grpo", "-o", again, code=0)
+    assert again.read_bytes() == first
+    cli("score", out, "-r", "rag-total", "--set", "alpha=0", "-o", again, code=3)
+    assert again.read_bytes() == b""  # no documents: nothing old is left standing either
 
 
 def test_scoring_again_gives_the_same_bytes(cli, write, arena, tmp_path):
     out = tmp_path / "out.jsonl"
     cli("score", write([arena()]), "-r", "arena", "-o", out, code=0)
     first = json.loads(out.read_text())
-    cli("score", out, "-r", "arena", "-o", out, code=0)
-    second = out.read_bytes()
-    cli("score", out, "-r", "arena", "-o", out, code=0)
-    assert out.read_bytes() == second
-    assert json.loads(second) == first
+    second, third = tmp_path / "second.jsonl", tmp_path / "third.jsonl"
+    cli("score", out, "-r", "arena", "-o", second, code=0)
+    cli("score", second, "-r", "arena", "-o", third, code=0)
+    assert third.read_bytes() == second.read_bytes()
+    assert json.loads(second.read_text()) == first
 
 
 def test_id_and_group_are_always_written(cli, write, arena):
