@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 import msgspec
+
+from rag_rewards.text.openings import matches
 
 _WORD = r"(?:doc(?:ument)?|passage|source|ref(?:erence)?|citation)s?"
 _NAME = (
@@ -28,6 +31,8 @@ OLD_CITATION = (
 )
 """The default pattern before version 0.4.0."""
 
+_OPENINGS = "[［【(（"
+
 _RANGE = re.compile(r"(\d+)(?: ?[-–] ?(\d+))?(?:†[^,，;；、]*)?")
 _LONGEST_RANGE = 50
 
@@ -46,17 +51,19 @@ def markers(text: str, pattern: re.Pattern[str]) -> list[Marker]:
     >>> [m.labels for m in markers("So [1, 3]. Also [Doc. 2] and ［4］, [a].", compiled())]
     [('1', '3'), ('2',), ('4',)]
     """
-    labels_of: dict[str, tuple[str, ...]] = {}
-    result = []
-    for match in pattern.finditer(text):
-        content = match[1] or ""
-        labels = labels_of.get(content)
-        if labels is None:
-            labels = labels_of[content] = labels_in(content)
-        result.append(Marker(*match.span(), labels))
-    return result
+    return [
+        Marker(match.start(), match.end(), labels_in(match[1] or ""))
+        for match in _matches(text, pattern)
+    ]
 
 
+def _matches(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
+    """Return the matches of a pattern. Those of the default pattern begin with a bracket."""
+    is_default = pattern.pattern in (CITATION, OLD_CITATION)
+    return matches(pattern, text, _OPENINGS) if is_default else pattern.finditer(text)
+
+
+@lru_cache(maxsize=1024)
 def labels_in(content: str) -> tuple[str, ...]:
     """Return the numbers in the content of a marker, with those of short ranges.
 
@@ -105,7 +112,7 @@ def strip_markers(text: str, pattern: re.Pattern[str]) -> str:
     'Claim. More here.'
     """
     pieces, at = [], 0
-    for match in pattern.finditer(text):
+    for match in _matches(text, pattern):
         pieces.append(text[at : match.start()].rstrip())
         at = match.end()
     pieces.append(text[at:])

@@ -67,6 +67,8 @@ def plain_latex(text: str) -> str:
 def _without_delimiters(text: str) -> str:
     r"""Return a text without $…$ or \(…\) around the whole of it."""
     bare = text.strip()
+    if not bare.startswith(("$", "\\")):
+        return text
     for opening, closing in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
         inside = bare[len(opening) : -len(closing)]
         if len(bare) > 2 * len(opening) and bare == opening + inside + closing:

@@ -7,18 +7,22 @@ Models mark it with different tags: <think>, <thinking>, <reasoning>, <reflectio
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from functools import lru_cache
+
+from rag_rewards.text.openings import positions
 
 _NAME = (
     r"think(?:ing)?|thoughts?|reasoning|reflect(?:ions?|ing)?|scratch[-_ ]?pad|monologue|cot|"
     r"deliberat(?:ions?|ing)|brainstorm(?:ing)?|musings?|ponder(?:ing)?|contemplation|introspection"
 )
+_INITIALS = "tsrmcdbpi"  # of the names; without this check, each name is tried at each tag
 _TAG = re.compile(
     rf"""
     (?:(?P<angle><\s{{0,4}})|[\[◁])(?P<slash>/?)\s{{0,4}}
     (?P<bar>\|?)(?P<slash_2>/?)
     (?P<before>(?:[a-z]{{1,12}}[_:\-]){{0,3}}(?:ant)?)
-    (?P<name>{_NAME})
+    (?=[{_INITIALS}])(?P<name>{_NAME})
     (?P<after>(?:[_:\-][a-z]{{1,12}}){{0,2}})
     (?(angle)(?:\s[^<>=]{{1,50}}=[^<>]{{0,200}})?)\|?\s{{0,4}}[>\]▷]
     | <\|channel\|>\s{{0,4}}(?P<channel>analysis|commentary)\b
@@ -26,7 +30,8 @@ _TAG = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_OPENINGS = ("[t", "[T", "[r", "[R", "[s", "[S", "[/", "◁")
+_OPENINGS = "<[◁"
+_SQUARE = re.compile(r"\[[tTrRsS/]")
 _CLOSES = re.compile(r"(?:^|_)(?:end|close|stop)", re.IGNORECASE)
 
 
@@ -72,28 +77,64 @@ def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) ->
 
 def may_have_square_tags(text: str) -> bool:
     """Return whether a text can contain a thinking tag in brackets other than < and >."""
-    return any(opening in text for opening in _OPENINGS)
+    return ("[" in text and _SQUARE.search(text) is not None) or "◁" in text
 
 
-def thinking_spans(text: str, kept: Collection[str] = ()) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each part of a text that is thinking, tags included.
+def thinking_spans(text: str, kept: Collection[str] = ()) -> list[tuple[int, int]]:
+    """Return the start and the end of each part of a text that is thinking, tags included.
 
     Parts inside tags with a name of `kept` are left out.
     """
     if "<" not in text and not may_have_square_tags(text):
-        return
+        return []
+    spans: list[tuple[int, int]] = []
     name, start = "", 0
-    for match in _TAG.finditer(text):
-        tag = _name_of(match)
+    for tag, tag_start, tag_end in _tags(text):
         if not name:
             if not tag.startswith("/"):
-                name, start = tag, match.start()
+                name, start = tag, tag_start
         elif tag == f"/{name}":
             if name not in kept:
-                yield start, match.end()
+                spans.append((start, tag_end))
             name = ""
     if name and name not in kept:
-        yield start, len(text)
+        spans.append((start, len(text)))
+    return spans
+
+
+def _tags(text: str) -> list[tuple[str, int, int]]:
+    """Return the name, the start and the end of each thinking tag."""
+    tags: list[tuple[str, int, int]] = []
+    end = 0
+    for start in positions(text, _OPENINGS):
+        if start < end:
+            continue
+        tag = _short_tag(text, start)
+        name, length = _read_short(tag) if tag else _read(text, start)
+        if name:
+            end = start + length
+            tags.append((name, start, end))
+    return tags
+
+
+_LONGEST_SHORT_TAG = 24
+
+
+def _short_tag(text: str, start: int) -> str:
+    """Return the tag of the form <name> at a position of a text, empty if there is none."""
+    if text[start] != "<" or text.startswith("<|", start):
+        return ""
+    return text[start : text.find(">", start, start + _LONGEST_SHORT_TAG) + 1]
+
+
+def _read(text: str, start: int = 0) -> tuple[str, int]:
+    """Return the name and the length of the thinking tag at a position, or an empty name."""
+    match = _TAG.match(text, start)
+    return (_name_of(match), match.end() - start) if match else ("", 0)
+
+
+_read_short = lru_cache(maxsize=1024)(_read)
+"""A text has few different short tags, so that the pattern does not read each of them again."""
 
 
 def _name_of(match: re.Match[str]) -> str:
