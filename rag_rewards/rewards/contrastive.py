@@ -79,26 +79,40 @@ def token_contributions(
     return [f - math.fsum(ws) / n for f, *ws in zip(full, *without, strict=True)]
 
 
-def checked_logprobs(values: Sequence[float], path: str) -> Sequence[float]:
-    """Return log-probabilities with positive rounding errors set to 0.
+_Summed = tuple[Sequence[float], float]
+"""Log-probabilities, and their sum."""
+
+
+def checked_logprobs(values: Sequence[float], path: str) -> _Summed:
+    """Return log-probabilities with positive rounding errors set to 0, and their sum.
 
     Raises EvidenceError for values that are not finite, greater than the rounding error, or less
     than `LEAST`.
     """
     if not values:
-        return values
-    if not math.isfinite(sum(values)):
+        return values, 0.0
+    total = _sum(values)
+    if total >= LEAST and max(values) <= 0.0:  # no value is less than the sum
+        return values, total
+    if not math.isfinite(total):
         at = next((i for i, v in enumerate(values) if not math.isfinite(v)), 0)
         raise EvidenceError(f"not a finite number: {values[at]}", f"{path}[{at}]")
     if (least := min(values)) < LEAST:
         message = f"a log-probability is at least {LEAST:,.0f}, found {least}"
         raise EvidenceError(message, f"{path}[{values.index(least)}]")
-    if max(values) <= 0.0:
-        return values
     at = max(range(len(values)), key=values.__getitem__)
     if values[at] > ROUNDING:
         raise EvidenceError(f"a log-probability is at most 0, found {values[at]}", f"{path}[{at}]")
-    return [min(value, 0.0) for value in values]
+    rounded = [min(value, 0.0) for value in values]
+    return rounded, math.fsum(rounded)
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Return the sum, NaN if it is not a float."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.nan
 
 
 @dataclass(frozen=True)
@@ -156,9 +170,9 @@ class ContrastiveLikelihood:
             return _clr_score(0.0, 0.0, {"tokens": 0})
         if rollout.logprobs is None:
             raise unmet(LogProbsNeed(supporting))
-        full, without = self._read(rollout, rollout.logprobs, supporting)
-        sums = [math.fsum(values) for values in without]
-        s, t = math.fsum(full), len(full)
+        (full, s), without = self._read(rollout, rollout.logprobs, supporting)
+        sums = [total for _, total in without]
+        t = len(full)
         contribution = evidential_contribution(s, sums, self.loo)
         least = min(range(len(sums)), key=sums.__getitem__)
         s_minus = s - contribution
@@ -173,24 +187,28 @@ class ContrastiveLikelihood:
             details["perplexity_without"] = _perplexity(s_minus, t)
             details["share_grounded"] = self._share_grounded(full, without, least)
         if self.tokens:
-            details["contributions"] = token_contributions(full, without, self.loo)
+            values = [values for values, _ in without]
+            details["contributions"] = token_contributions(full, values, self.loo)
         clr = contrastive_likelihood(
             contribution, t, self.threshold, self.length_norm, self.threshold_on
         )
         return _clr_score(contribution, clr, details)
 
     def _share_grounded(
-        self, full: Sequence[float], without: Sequence[Sequence[float]], least: int
+        self, full: Sequence[float], without: Sequence[_Summed], least: int
     ) -> float:
         if self.loo == "min":
-            grounded: int = sum(map(operator.gt, full, without[least]))
+            grounded: int = sum(map(operator.gt, full, without[least][0]))
             return grounded / len(full)
-        return sum(e > 0 for e in token_contributions(full, without, self.loo)) / len(full)
+        contributions = token_contributions(full, [values for values, _ in without], self.loo)
+        return sum(e > 0 for e in contributions) / len(full)
 
     def _read(
         self, rollout: Rollout, logprobs: LogProbs, supporting: Sequence[str]
-    ) -> tuple[Sequence[float], list[Sequence[float]]]:
-        full = checked_logprobs(logprobs.full, "logprobs.full")
+    ) -> tuple[_Summed, list[_Summed]]:
+        """Return the log-probabilities in the full context, and without each document."""
+        summed = checked_logprobs(logprobs.full, "logprobs.full")
+        full = summed[0]
         if not full and rollout.parsed.text.strip():
             raise EvidenceError("no value for a response that has text", "logprobs.full")
         count = rollout.response_tokens
@@ -213,8 +231,8 @@ class ContrastiveLikelihood:
             without.append(checked_logprobs(values, path))
         if self.span == "answer":
             start, end = self._answer_span(rollout, logprobs)
-            return full[start:end], [values[start:end] for values in without]
-        return full, without
+            return _part(full, start, end), [_part(values, start, end) for values, _ in without]
+        return summed, without
 
     def _answer_span(self, rollout: Rollout, logprobs: LogProbs) -> tuple[int, int]:
         n = len(logprobs.full)
@@ -233,6 +251,10 @@ class ContrastiveLikelihood:
                 f"0 ≤ start ≤ end ≤ {n} expected, found [{start}, {end}]", "logprobs.answer_span"
             )
         return start, end
+
+
+def _part(values: Sequence[float], start: int, end: int) -> _Summed:
+    return values[start:end], math.fsum(values[start:end])
 
 
 def _clr_score(contribution: float, clr: float, details: dict[str, Any]) -> Score:

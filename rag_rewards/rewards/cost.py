@@ -8,6 +8,7 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.lengths import words
 
 
 def length_cost(words: int, budget: int) -> float:
@@ -52,9 +53,9 @@ class Cost:
         return []
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [Score(self._of(rollout.parsed.text.split())) for rollout in rollouts]
+        return [Score(self._of(rollout.parsed.text)) for rollout in rollouts]
 
-    def _of(self, words: Sequence[str]) -> float:
+    def _of(self, text: str) -> float:
         if self.kind == "length":
-            return length_cost(len(words), self.budget)
-        return repetition_cost(words, self.ngram)
+            return length_cost(words(text), self.budget)
+        return repetition_cost(text.split(), self.ngram)

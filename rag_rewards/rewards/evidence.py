@@ -189,10 +189,10 @@ def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], pat
     for aliases in required:
         likelihoods = []
         for i in range(at, at + len(aliases)):
-            values = checked_logprobs(per_alias[i], f"{path}[{i}]")
+            values, total = checked_logprobs(per_alias[i], f"{path}[{i}]")
             if not values:
                 raise EvidenceError("no token", f"{path}[{i}]")
-            likelihoods.append(math.exp(min(math.fsum(values) / len(values), 0.0)))
+            likelihoods.append(math.exp(min(total / len(values), 0.0)))
         at += len(aliases)
         best.append(max(likelihoods))
     return math.fsum(best) / len(best)
@@ -234,11 +234,11 @@ class Lengths:
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         count = self.count or self._measure
-        passages = _Passages(count)
+        passages, unit = _Passages(count), self._unit
         gates = [s.value for s in self.gated_by(rollouts)] if self.gated_by else None
         return [
             self._score(
-                rollout, count, passages.length(rollout), gates is not None and not gates[i]
+                rollout, count, passages.length(rollout), gates is not None and not gates[i], unit
             )
             for i, rollout in enumerate(rollouts)
         ]
@@ -248,7 +248,12 @@ class Lengths:
         return length_function(self.unit, self.tokenizer)
 
     def _score(
-        self, rollout: Rollout, count: Callable[[str], int], passages: int, shut: bool
+        self,
+        rollout: Rollout,
+        count: Callable[[str], int],
+        passages: int,
+        shut: bool,
+        unit: dict[str, str],
     ) -> Score:
         content = rollout.parsed.cut(self.tags).content
         reason, extract = content.get("reason", ""), content.get("extract", "")
@@ -266,7 +271,7 @@ class Lengths:
         return Score(
             (rationale + evidence) / 2,
             components={"length_rationale": rationale, "length_evidence": evidence},
-            details={"tokens": {"reason": r, "extract": e, "documents": passages}, **self._unit},
+            details={"tokens": {"reason": r, "extract": e, "documents": passages}, **unit},
         )
 
     @property

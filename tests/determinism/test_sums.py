@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 from results import ROOT, write_results
 
-ONLY_FINITE = "checked_logprobs"
-"""A function that reads only from a sum whether all of its terms are finite."""
-
 
 def test_the_built_in_sum_adds_no_fractions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -28,8 +25,7 @@ def test_the_built_in_sum_adds_no_fractions(
         terms = list(values)
         if built_in(isinstance(term, float) and not term.is_integer() for term in terms) > 1:
             code = sys._getframe(1).f_code
-            if code.co_name != ONLY_FINITE:
-                callers.add(f"{code.co_filename}: {code.co_name}")
+            callers.add(f"{code.co_filename}: {code.co_name}")
         return built_in(terms, start)
 
     monkeypatch.setattr(builtins, "sum", recording)
