@@ -75,6 +75,8 @@ class Product(Composite):
     def entries(self, batch: Batch) -> list[TurnEntries]:
         """Return the entries of the only factor that has some, times the other factors."""
         columns = [batch.entries(part) for part in self.factors]
+        if not any(map(any, columns)):
+            return [()] * len(batch.rollouts)
         values = [batch.values(part) for part in self.factors]
         result: list[TurnEntries] = []
         for row, factors in zip(zip(*columns, strict=True), zip(*values, strict=True), strict=True):
@@ -222,7 +224,7 @@ class Mapped(Composite):
 
 def _weighted_entries(batch: Batch, terms: Sequence[tuple[float, Reward]]) -> list[TurnEntries]:
     entries = [batch.entries(part) for _, part in terms]
-    if not any(any(column) for column in entries):
+    if not any(map(any, entries)):
         return [()] * len(batch.rollouts)
     values = [batch.values(part) for _, part in terms]
     weights = [weight for weight, _ in terms]

@@ -228,8 +228,9 @@ class Recipe:
         columns = zip(*[batch.values(component) for component in self.components], strict=True)
         correct = batch.values(self.correct) if self.correct else [None] * len(totals)
         details = [[score.details for score in batch(leaf)] for leaf in self._leaves]
+        filled = [column for column in details if any(column)] or details[:1]
         merged = (
-            details[0] if len(details) == 1 else [_merge(row) for row in zip(*details, strict=True)]
+            filled[0] if len(filled) == 1 else [_merge(row) for row in zip(*filled, strict=True)]
         )
         return [
             Score(total, dict(zip(names, values, strict=True)), right, detail, turns)

@@ -161,8 +161,10 @@ class GroupAdvantage(Composite):
 
 def _rescaled(batch: Batch, reward: Reward, values: list[Value]) -> list[TurnEntries]:
     """Return the entries of a reward whose last one changes with the value."""
-    pairs = zip(batch.entries(reward), values, strict=True)
-    return [with_total(entries, value) for entries, value in pairs]
+    columns = batch.entries(reward)
+    if not any(columns):
+        return columns
+    return [with_total(row, value) for row, value in zip(columns, values, strict=True)]
 
 
 def _per_group(

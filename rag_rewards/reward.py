@@ -252,9 +252,9 @@ def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
     kind = type(rollouts).__name__
     if not isinstance(rollouts, (Rollout, str)):
         checked = list(rollouts)
-        other = next((each for each in checked if not isinstance(each, Rollout)), None)
-        if other is None:
+        if all(issubclass(each, Rollout) for each in set(map(type, checked))):
             return checked
+        other = next(each for each in checked if not isinstance(each, Rollout))
         kind += f" of {type(other).__name__}"
     raise UsageError(
         f"a recipe scores a list of rollouts, found {kind}: use rag_rewards.score(data, recipe) "

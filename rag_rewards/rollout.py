@@ -443,7 +443,9 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     turns: TurnEntries = ()
 
     def __post_init__(self) -> None:
-        for value in (self.value, *self.turns):
+        if self.value is not None and not math.isfinite(self.value):
+            raise ValueError(f"a reward must be a finite number or None, found {self.value}")
+        for value in self.turns:
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"a reward must be a finite number or None, found {value}")
 

@@ -227,7 +227,11 @@ class Outcome:
     def _abstention_or_answer(self, rollout: Rollout, answer: str | None) -> Truth:
         """Return `uncertain` for an abstention on an unanswerable row, else `incorrect`."""
         text = answer or ""
-        return "uncertain" if text.strip() and self._abstains(rollout, text, ()) else "incorrect"
+        return (
+            "uncertain"
+            if text.strip() and self._abstains(rollout, text, (), phrase(text))
+            else "incorrect"
+        )
 
     def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
         """Return the truth value of an answer; None is the answer of a response without a box."""
@@ -272,7 +276,7 @@ class Outcome:
             return "incorrect"
         flat = required[0] if len(required) == 1 else [a for aliases in required for a in aliases]
         text = phrase(answer)
-        if self._abstains(rollout, answer, flat):
+        if self._abstains(rollout, answer, flat, text):
             return "uncertain"
         if not _has_letter(text) and not _is_symbol(text, flat) and any(map(_has_letter, flat)):
             return "incorrect"  # the answer contains nothing that a judge could compare
@@ -289,8 +293,9 @@ class Outcome:
                 return "incorrect"
         return None
 
-    def _abstains(self, rollout: Rollout, answer: str, golds: Sequence[str]) -> bool:
-        if contains_phrase(phrase(answer), self._phrases, golds, alone=self.alone):
+    def _abstains(self, rollout: Rollout, answer: str, golds: Sequence[str], text: str) -> bool:
+        """Return whether an answer, which is `text` in the form of phrases, is an abstention."""
+        if contains_phrase(text, self._phrases, golds, alone=self.alone):
             return True
         question = rollout.question or ""
         return self.alone and is_explained_abstention(answer, self._phrases, golds, question)
