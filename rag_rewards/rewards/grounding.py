@@ -12,7 +12,7 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rewards.strict_answer import asserted_answers, precise
+from rag_rewards.rewards.strict_answer import asserted_answers, has_unreadable, precise
 from rag_rewards.rewards.supported_answers import supported_answers
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.text.citations import CITATION, compiled, split_valid
@@ -148,7 +148,8 @@ class Grounding:
         )
         if not answerable or refused:
             return _score(0.0, 0.0, reward, float(refused and not answerable), details)
-        asserted = self._asserted(rollout, parts, forms)
+        unreadable = self.strict and has_unreadable(rollout, answer)
+        asserted = () if unreadable else self._asserted(rollout, parts, forms)
         checked = [self._check(rollout, statement, forms, asserted) for statement in parts]
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]

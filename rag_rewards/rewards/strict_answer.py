@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.copies import copies_document
-from rag_rewards.text.hidden import shown
+from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.lengths import is_passage
 from rag_rewards.text.normalize import Normalizer, Unicode, fold
 from rag_rewards.text.strict import Kind, StrictText
@@ -64,8 +64,8 @@ def strict_match(
 ) -> StrictMatch:
     """Return the mentions by which a text asserts the required answers of a rollout.
 
-    A copy of a document and a text that declines to answer assert nothing, and neither does a
-    passage unless `passages` is true.
+    A copy of a document, a text that declines to answer and one with unreadable characters assert
+    nothing, and neither does a passage unless `passages` is true.
     Numbers and names are compared with the normalizer `unicode`, because others ignore punctuation
     that changes the meaning.
 
@@ -76,10 +76,22 @@ def strict_match(
     required = rollout.gold
     documents = (document.text for document in rollout.documents or ())
     is_long = not passages and is_passage(text)
-    if is_long or _declines(text, required) or copies_document(text, documents):
+    if (
+        is_long
+        or has_unreadable(rollout, text)
+        or _declines(text, required)
+        or copies_document(text, documents)
+    ):
         return StrictMatch((None,) * len(required))
     strict = StrictText(text, precise(normalize), required, question=rollout.question or "")
     return StrictMatch(tuple(strict.find(aliases) for aliases in required))
+
+
+def has_unreadable(rollout: Rollout, text: str) -> bool:
+    """Return whether a text has unreadable characters that no gold answer of its rollout has."""
+    return is_unreadable(text) and not any(
+        is_unreadable(alias) for aliases in rollout.gold for alias in aliases
+    )
 
 
 def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:
@@ -92,6 +104,8 @@ def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:
 def is_exact_assertion(rollout: Rollout, text: str, normalize: Normalizer) -> bool:
     """Return whether a text that equals the gold answers under a normalizer also asserts them."""
     required = rollout.gold
+    if has_unreadable(rollout, text):
+        return False
     if text.lstrip().startswith(_NEGATIONS) and not any(
         alias.lstrip().startswith(_NEGATIONS) for aliases in required for alias in aliases
     ):

@@ -46,6 +46,26 @@ _LABEL = re.compile(r"\D{0,12}\d{1,4}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
+# Control characters other than white space, an override of the direction, private characters, and
+# marks that strike a character out or enclose it, without that of the keycaps of emojis.
+_UNREADABLE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202d\u202e\ue000-\uf8ff\U000f0000-\U0010ffff"
+    "\u0334-\u0338\u0488\u0489\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2\u20e4-\u20e6\u20ea"
+    "\u20eb\ua670-\ua672]"
+)
+
+
+def is_unreadable(text: str) -> bool:
+    r"""Return whether a text contains characters of which no one knows what a reader sees.
+
+    These are control characters, private characters, and marks that strike out or enclose others.
+
+    >>> [is_unreadable(text) for text in ("Paris\b\b", "Paris \u20e0", "São Paulo\n", "1️⃣ Paris")]
+    [True, True, False, False]
+    """
+    return _UNREADABLE.search(text) is not None
+
+
 def shown(text: str) -> str:
     """Return the text that a reader sees.
 

@@ -30,13 +30,14 @@ _MORE_FONTS = re.compile(
     r"\\(?:math(?:bb|cal|scr|frak)|boldsymbol|bm|pmb|underline|operatorname\*?|ensuremath"
     r"|text(?:superscript|subscript)|mathop|uppercase)(?=\s{0,8}\{)"
 )
+_SCRIPT_OF_NUMBER = re.compile(r"(?<=\d)\\text(super|sub)script\s{0,8}(?=\{)")
 _GROUPED = re.compile(r"(?<=\d)\\[,;: ](?=\d{3}(?!\d))")
 _UNKNOWN = re.compile(r"\\[A-Za-z]")
 _COMMAND = re.compile(
     r"\\(?P<accent>['`^\"~=.]|[cvuHrk](?![A-Za-z]))\s{0,8}(?:\{(?P<braced>\\?[A-Za-zıȷ])\}"
     r"|(?P<letter>\\?[A-Za-z](?![A-Za-z]*\{)))"
     r"|\^\s{0,8}\{?\s{0,8}\\circ\s{0,8}\}?"
-    r"|(?:_|\^(?=\{[A-Za-z]))\{(?P<script>[^{}\\]{1,20})\}|(?<=[A-Za-z])_(?P<index>\d)"
+    r"|(?:(?<!\d)_|\^(?=\{[A-Za-z]))\{(?P<script>[^{}\\]{1,20})\}|(?<=[A-Za-z])_(?P<index>\d)"
     r"|\\(?P<word>[A-Za-z]{1,20})(?P<space>\s{0,8})"
     r"|\\(?P<mark>.)"
     r"|(?P<tie>~)|\{(?P<comma>,)\}|[{}]",
@@ -59,6 +60,7 @@ def plain_latex(text: str) -> str:
         return text
     if not _has_pairs(text):
         return text
+    text = _SCRIPT_OF_NUMBER.sub(lambda each: "^" if each[1] == "super" else "_", text)
     text = unwrap(_MORE_FONTS.sub(r"\\text", text))
     plain = _COMMAND.sub(_plain, _FRACTION.sub(_fraction, _GROUPED.sub("", text)))
     return text if _UNKNOWN.search(plain) else plain

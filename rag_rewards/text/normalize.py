@@ -94,6 +94,10 @@ _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντι
 # NFKC would expand two Arabic ligatures to 18 and 8 characters, so they become private characters.
 # It would read the acute accent, which often serves as an apostrophe, as a space.
 _BEFORE_NFKC = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
+# NFKC reads raised and lowered digits as digits, and so 10⁶ as 106. Only those beside a letter are
+# digits (H₂O, km²). Others get a mark before them, which is a letter unless a digit is before it.
+_MARK_OF_RAISED = "\ua71b"
+_SCRIPT = re.compile(r"(?<![^\W\d_])(?:[⁺⁻]?[⁰¹²³⁴-⁹]+|(?P<lowered>[₊₋]?[₀-₉]+))")
 _LATIN = re.compile("[a-z]")
 _LOOK_ALIKE = re.compile(f"[{''.join(map(chr, _LOOK_ALIKES))}]")
 _UNSPACED = re.compile(r"\S+")
@@ -120,8 +124,8 @@ class Unicode:
     It applies NFKC and case folding; removes zero-width characters, control characters, citation
     markers and articles; replaces typographic quotes and dashes with ASCII; and folds look-alike
     letters in words of mixed script. It removes the punctuation of every script at word edges,
-    but keeps what has a meaning (3.14, -5, 50%, C++, C#). Articles stay where nothing else
-    remains.
+    but keeps what has a meaning (3.14, -5, 50%, C++, C#). Raised and lowered digits are digits only
+    beside a letter (H₂O); 10⁶ is read as 10^6. Articles stay where nothing else remains.
 
     fold_accents  read São as Sao
     numbers       read 1 million as 1,000,000
@@ -173,13 +177,22 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.encode().translate(_FOLDED, _ASCII_CONTROLS).decode()
     marks, invisible = _unicode_patterns()
-    text = invisible.sub("", marks.sub(r"\1", text)).translate(_BEFORE_NFKC)
+    text = _SCRIPT.sub(_script, invisible.sub("", marks.sub(r"\1", text)))
+    text = text.translate(_BEFORE_NFKC)
     # Case folding can undo NFKC, and NFKC can produce new capitals. Two rounds are stable.
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text).casefold()
     text = unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHY)
     # A folded letter can combine with an accent that its look-alike could not combine with.
     return text if text.isascii() else unicodedata.normalize("NFC", _unmixed(text))
+
+
+def _script(match: re.Match[str]) -> str:
+    """Return raised or lowered digits that are not after a letter, with a mark before them."""
+    text, (start, end) = match.string, match.span()
+    if text[start - 1 : start].isdecimal():
+        return f"_{match[0]}" if match["lowered"] else f"^{match[0]}"
+    return match[0] if text[end : end + 1].isalpha() else _MARK_OF_RAISED + match[0]
 
 
 def _unmixed(text: str) -> str:

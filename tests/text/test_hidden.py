@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.text.hidden import shown
+from rag_rewards.text.hidden import is_unreadable, shown
 
 HIDDEN = (
     "~~Osaka~~",
@@ -117,3 +117,16 @@ def test_the_shown_words_are_words_of_the_text(text: str) -> None:
 )  # fmt: skip
 def test_the_time_is_linear(unit: str) -> None:
     assert_linear(lambda size: shown(unit * (size // len(unit))), 500_000)
+
+
+@pytest.mark.parametrize("char", ["\b", "\x1b", "\x7f", "\ue000", "\u0336", "\u20e0", "\u202e"])
+def test_characters_that_nobody_reads_alike(char):
+    assert is_unreadable(f"Paris {char}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Paris\t\r\n\f", "می\u200cخواهم", "1\ufe0f\u20e3 Paris", "Sa\u0303o", "Hà Nội", "हिन्दी"],
+)
+def test_marks_of_honest_texts_are_readable(text):
+    assert not is_unreadable(text)

@@ -91,3 +91,17 @@ def test_another_value_in_the_box(box: str, gold: str) -> None:
 @pytest.mark.parametrize("unit", ["\\text{", "{", "}", "\\", "\\frac{1}", "^{", "$", "\\'e", "{,}"])
 def test_the_time_is_linear(unit: str) -> None:
     assert_linear(lambda size: plain_latex(unit * (size // len(unit))), 500_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        (r"10\textsuperscript{6}", "10^6"),
+        (r"10\textsubscript {2}", "10_2"),
+        ("10_{2}", "10_2"),
+        (r"H\textsubscript{2}O", "H2O"),
+        ("H_{2}O", "H2O"),
+    ],
+)
+def test_raised_and_lowered_digits_do_not_continue_a_number(text, plain):
+    assert plain_latex(text) == plain

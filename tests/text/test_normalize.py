@@ -27,7 +27,25 @@ from rag_rewards.text.normalize import (
 PIECES = [
     *"aA.,-'’`´‘“”*_[]()#%+<>!?。，　 \t\n\x00\x1f\x85\xa0\u200b\u200d\u202e\ufeff\ufb01İßſΣ́̈",
     *("the", "The", "an", "a’b", "3.14", "-5", "C++", "C#", "[1]", "[doc 2]", "São", "Sa\u0303o"),
-    *("巴黎", "１", "①", "½", "ﷺ", "Å", "\u212b", "а", "Pаris", "1,000", "two", "million", "May"),
+    *(
+        "巴黎",
+        "１",
+        "①",
+        "½",
+        "10⁶",
+        "⁻⁶",
+        "₂",
+        "m²",
+        "ﷺ",
+        "Å",
+        "\u212b",
+        "а",
+        "Pаris",
+        "1,000",
+        "two",
+        "million",
+        "May",
+    ),
 ]
 TEXTS = st.one_of(
     st.text(max_size=40),
@@ -250,3 +268,32 @@ def test_upstream_values(shared):
 def test_a_line_break_separates_the_scripts_of_words() -> None:
     assert Unicode()("Это Волга.\nIt is long.") == "это волга it is long"
     assert fold("Волга.\nIt") == "волга.\nit"
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("10⁶", "10^6"),
+        ("10⁻⁶", "10^-6"),
+        ("10₂", "10_2"),
+        ("١٠⁶", "١٠^6"),
+        ("H₂SO₄", "h2so4"),
+        ("5 km²", "5 km2"),
+        ("²³⁵U", "235u"),
+        ("１０６", "106"),
+    ],
+)
+def test_raised_and_lowered_digits_are_digits_only_beside_a_letter(text, normal):
+    assert Unicode()(text) == normal
+    assert Unicode()(normal) == normal
+
+
+@pytest.mark.parametrize("text", ["⁶", "₆", "¹⁹", "(⁶)"])
+def test_a_raised_number_is_not_that_number(text):
+    assert not any(map(str.isdecimal, Unicode()(text)[:1]))
+    assert Unicode()(text) not in ("6", "19")
+    assert Unicode()(Unicode()(text)) == Unicode()(text)
+
+
+def test_the_normalizers_of_papers_do_not_change_raised_digits():
+    assert [normalize("10⁶") for normalize in (lower, squad, triviaqa)] == ["10⁶"] * 3
