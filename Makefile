@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed-to-develop
 # Installed first and separately, so that an index with CPU builds provides it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds test-pythons release-check soak soak-server soak-kills soak-judge check bench docs clean
+.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds test-pythons release-check soak soak-server soak-kills soak-judge check bench pages docs clean
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -177,16 +177,20 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The site, in build/site. The pages that are written from the code are written anew.
-docs: $(CORE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+# The pages and parts of pages that are written from the code and from results.
+pages: $(CORE)
 	$(BIN)/python docs/build_hardened.py
 	$(BIN)/python docs/build_hardening_cost.py
+	$(BIN)/python docs/build_inserts.py
 	$(BIN)/python docs/build_languages.py
 	$(BIN)/python docs/build_marked_blocks.py
 	$(BIN)/python docs/build_matrix.py
 	$(BIN)/python docs/build_papers.py
 	$(BIN)/python docs/build_recipes.py
+
+# The site, in build/site.
+docs: pages
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(CORE)

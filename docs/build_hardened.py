@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from rag_rewards.audit import ATTACKS
+from rag_rewards.audit.cases import CASES
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.recipes import RECIPES
 from rag_rewards.settings import flatten
@@ -23,7 +24,7 @@ Ground-GRPO. Metrics that are exploitable by default are matched strictly: with
 `accuracy.metric=substring` or `f1` and with `verifier=f1>=x`, a response that does not assert the
 gold answer earns 0. An attack increases the reward of a response without making
 its answer more correct. `rag-rewards audit`
-([look.md](look.md)) tries about nine hundred variants of the attacks below.
+([look.md](look.md)) tries {cases:,} variants of the attacks below on the recipes.
 
 The hardened profile matches gold answers strictly: rules decide whether a sentence asserts an
 answer. These rules have known errors:
@@ -57,7 +58,10 @@ On this page:
 def page() -> str:
     """Return the page."""
     attacks = "\n".join(f"| {number} | {name} |" for number, name in ATTACKS.items())
-    parts = [INTRO, f"## Attacks\n\n| number | attack |\n| --- | --- |\n{attacks}\n"]
+    parts = [
+        INTRO.replace("{cases:,}", f"{len(CASES):,}"),
+        f"## Attacks\n\n| number | attack |\n| --- | --- |\n{attacks}\n",
+    ]
     parts += [_recipe(definition) for definition in RECIPES.values()]
     return "\n".join(parts)
 

@@ -31,6 +31,7 @@ measures both, per recipe, for the default profile and for the hardened profile:
   `tests/attacks/probes`, which also describes when a row holds. An attack that holds is stopped. An
   honest response that holds is accepted: it earns what its content deserves.
 - Lost responses are accepted under the default profile and not under the hardened profile.
+- A response that is written for several recipes counts once for each of them.
 
 `python docs/build_hardening_cost.py` writes this page.
 """
@@ -46,6 +47,8 @@ The tables measure answers of real models, with verdicts of people, and gold ans
 repeated letter by letter. The data is half of EVOUNA, which contains questions of Natural Questions
 and TriviaQA.
 """
+TOTAL = "all recipes"
+"""The last row of the summary, whose counts docs/build_inserts.py writes into other pages."""
 HEAD = "| responses | rows | default | hardened |\n| --- | --- | --- | --- |\n"
 
 
@@ -68,8 +71,9 @@ class Measured:
 def page() -> str:
     """Return the page."""
     measured = {name: measure(name) for name in RECIPES}
-    parts = [INTRO, SUMMARY + "\n".join(_summary(name, each) for name, each in measured.items())]
-    parts[-1] += "\n"
+    lines = [_summary(f"[{name}](#{name})", each) for name, each in measured.items()]
+    lines.append(_summary(TOTAL, _together(measured.values())))
+    parts = [INTRO, SUMMARY + "\n".join(lines) + "\n"]
     parts += [_table(name, each) for name, each in measured.items()]
     parts += [REAL, *map(_results, ("hardening.md", "repeated.md"))]
     return "\n".join(parts)
@@ -114,11 +118,18 @@ def _probes(group: str, name: str) -> Iterator[Outcome]:
                 )
 
 
+def _together(measured: Iterable[Measured]) -> Measured:
+    measured = list(measured)
+    attacks = [outcome for each in measured for outcome in _all(each.attacks)]
+    honest = [outcome for each in measured for outcome in _all(each.honest)]
+    return Measured({"": attacks}, {"": honest})
+
+
 def _summary(name: str, measured: Measured) -> str:
     attacks, honest = _all(measured.attacks), _all(measured.honest)
     lost = sum(each.default and not each.hardened for each in honest)
     cells = [*_counts(attacks), *_counts(honest), lost]
-    return f"| [{name}](#{name}) | {' | '.join(map(str, cells))} |"
+    return f"| {name} | {' | '.join(f'{cell:,}' for cell in cells)} |"
 
 
 def _all(outcomes: dict[str, list[Outcome]]) -> list[Outcome]:

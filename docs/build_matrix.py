@@ -6,12 +6,17 @@ its column inside the trainer.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
 from rag_rewards.recipes import RECIPES, models_needed, recipe
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "trainers"))
+
+from golden import CASES, GROUPS
 
 PAGE = Path(__file__).with_name("trainers.md")
 State = Literal["works", "setting", "no"]
@@ -460,9 +465,10 @@ microseconds per rollout.
 ## Tests
 
 `tests/trainers/golden.py` contains groups with their expected rewards and advantages. They cover
-all 9 recipes in 10 cases, such as equal rewards, an unscored rollout, tool turns and a truncated
-response. All trainers use the same groups. `make test-trainers` computes the advantages with the
-code of each installed trainer. They differ from the expected advantages by at most 2e-5 (float32).
+{recipes} recipes in {cases} cases, such as equal rewards, an unscored rollout, tool turns and a
+truncated response. All trainers use the same groups. `make test-trainers` computes the advantages
+with the code of each installed trainer. They differ from the expected advantages by at most 2e-5
+(float32).
 """
 
 
@@ -513,6 +519,8 @@ def _unscored() -> str:
 def page() -> str:
     """Return the whole page."""
     tables = {
+        "recipes": str(len({group.recipe for group in GROUPS})),
+        "cases": str(len(CASES)),
         "normalization": _normalization(),
         "loss": _loss(),
         "turns": _turns(),

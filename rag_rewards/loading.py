@@ -43,7 +43,7 @@ class RecipeSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     recipe    a name, `module:name` or `path/to/file.py:name`
     settings  values by dotted key, in place of the defaults
-    hardened  whether to use the hardened profile, under which no known attack increases the reward
+    hardened  whether to use the hardened profile, under which fewer attacks increase the reward
     stages    a curriculum in place of `recipe`: mappings with `recipe`, `settings` and `until_step`
     """
 

@@ -31,7 +31,7 @@ class RecipeOptions:
     config: Path | None = None
     """Read settings from this YAML file. It can also contain `recipe`, `hardened` and `stages`."""
     hardened: bool = False
-    """Use the hardened profile, under which no known attack increases the reward."""
+    """Use the hardened profile: settings under which fewer attacks increase the reward."""
 
     @property
     def is_set(self) -> bool:

@@ -1,0 +1,83 @@
+"""Write lists and counts into pages that are otherwise written by hand.
+
+A page marks the place of each: `<!-- insert NAME -->…<!-- /insert -->`. tests/test_inserts.py
+checks that the text between the marks is that of this file. The counts of attacks are those of
+docs/hardening-cost.md, so run build_hardening_cost.py first.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from textwrap import fill
+
+from build_hardening_cost import PAGE as COST
+from build_hardening_cost import TOTAL
+from build_matrix import TRAINERS
+
+from rag_rewards.recipes import RECIPES
+
+DOCS = Path(__file__).parent
+PAGES = (DOCS.parent / "README.md", DOCS / "index.md", DOCS / "trl.md")
+_PLACE = re.compile(r"(<!-- insert ([\w-]+) -->)(.*?)(<!-- /insert -->)", re.DOTALL)
+
+
+def page(path: Path) -> str:
+    """Return the text of a page with its inserts."""
+    folder = "docs/" if path.parent != DOCS else ""
+    return _PLACE.sub(lambda place: place[1] + insert(place[2], folder) + place[4], text_of(path))
+
+
+def text_of(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def insert(name: str, folder: str = "") -> str:
+    """Return the text of a place. `folder` is the path from the page to the folder `docs`."""
+    kind, _, field = name.partition("-")
+    match kind:
+        case "hardened":
+            return f"\n{hardened(folder)}\n"
+        case "trainers":
+            return joined(trainers())
+        case "reads":
+            return joined([f"`{each}`" for each in readers(field)])
+    raise ValueError(f"unknown insert {name!r}")
+
+
+def hardened(folder: str) -> str:
+    """Return the counts of the attacks and of the honest responses over all recipes."""
+    attacks, stopped, prevented, honest, accepted, kept, _ = total()
+    text = (
+        f"[Measured on all recipes]({folder}hardening-cost.md): {prevented} of {attacks} attacks "
+        f"do not increase the reward under the hardened profile, and {stopped} under the default "
+        "profile. Attacks that follow from the definition in the paper are not counted. Of "
+        f"{honest} honest responses, the hardened profile accepts {kept}, and the default profile "
+        f"{accepted}."
+    )
+    return fill(text, width=100, break_on_hyphens=False)
+
+
+def total() -> list[str]:
+    """Return the counts of the last row of the summary of docs/hardening-cost.md."""
+    [row] = [line for line in text_of(COST).splitlines() if line.startswith(f"| {TOTAL} |")]
+    return [cell.strip() for cell in row.split("|")[2:-1]]
+
+
+def trainers() -> list[str]:
+    """Return the names of the trainers with an adapter, without their versions."""
+    return [re.sub(r" \d.*", "", name) for key, name in TRAINERS.items() if key != "function"]
+
+
+def readers(field: str) -> list[str]:
+    """Return the recipes that always read a field of a row."""
+    return [name for name, recipe in RECIPES.items() if field in recipe.fields]
+
+
+def joined(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(page(path), "utf-8")

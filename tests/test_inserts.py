@@ -1,0 +1,108 @@
+"""Lists, counts and versions on hand-written pages agree with the code and with the results."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import rag_rewards as rr
+from rag_rewards.cli.app import make_app
+from rag_rewards.cli.init import TARGETS
+from rag_rewards.recipes import RECIPES
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+build_inserts = importlib.import_module("build_inserts")
+build_matrix = importlib.import_module("build_matrix")
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", build_inserts.PAGES, ids=lambda path: path.name)
+def test_the_inserts_are_up_to_date(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert "<!-- insert " in text
+    assert text == build_inserts.page(path), "run: make pages"
+
+
+def test_every_page_with_an_insert_is_listed() -> None:
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    assert {p for p in pages if "<!-- insert" in p.read_text("utf-8")} == set(build_inserts.PAGES)
+
+
+def test_a_wrong_count_is_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("A.\n\n<!-- insert hardened -->all of them<!-- /insert -->\n")
+    attacks, _, prevented, *_ = build_inserts.total()
+    assert f"{prevented} of {attacks} attacks" in build_inserts.page(page)
+    assert "all of them" not in build_inserts.page(page)
+    with pytest.raises(ValueError, match="unknown insert 'nothing'"):
+        build_inserts.insert("nothing")
+
+
+def test_no_page_claims_that_every_attack_fails() -> None:
+    texts = [README, *(path.read_text("utf-8") for path in DOCS.rglob("*.md"))]
+    texts += [path.read_text("utf-8") for path in (ROOT / "rag_rewards").rglob("*.py")]
+    assert not [text for text in texts if re.search(r"no\s+known\s+attack", text, re.IGNORECASE)]
+
+
+# --- tables of the README ------------------------------------------------------------------------
+
+
+def first_cells(heading: str) -> list[str]:
+    """Return the first cells of the first table of a section of the README."""
+    section = README.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    table = re.search(r"^\|.*?(?=\n\n)", section, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    return [line.split("|")[1].strip() for line in table[0].splitlines()[2:]]
+
+
+def test_the_table_of_recipes() -> None:
+    assert sorted(first_cells("Recipes")) == sorted(f"`{name}`" for name in RECIPES)
+
+
+def test_the_table_of_commands() -> None:
+    app = make_app()
+    commands = {name for name in app if not name.startswith("-")}
+    assert {cell.strip("`") for cell in first_cells("Commands")} == commands
+
+
+def test_the_table_of_trainers() -> None:
+    """Each trainer of the matrix, and each trainer for which `init` writes a script."""
+    listed = re.sub(r"\W", "", " ".join(first_cells("Trainers")).lower())
+    names = [*build_inserts.trainers(), *(TARGETS.keys() - {"sft", "dpo"})]
+    words = [re.sub(r"\W", "", name.lower().replace("-cookbook", "")) for name in names]
+    assert [word for word in words if word not in listed] == []
+
+
+def test_versions_of_the_readme() -> None:
+    requires = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    assert requires is not None
+    assert f"Python {requires[1]} or later" in README
+    assert set(re.findall(r"rag-rewards (\d+\.\d+\.\d+)", README)) == {rr.__version__}
+
+
+# --- versions of trainers ------------------------------------------------------------------------
+
+PACKAGES = {"tinker": None, "slime": None, "function": None}
+"""Trainers without a fixed version, or without an environment."""
+
+
+@pytest.mark.parametrize("trainer", build_matrix.TRAINERS.keys() - PACKAGES.keys())
+def test_the_version_of_a_trainer_is_the_tested_one(trainer: str) -> None:
+    pins = (ROOT / "tests" / "trainers" / f"{trainer}.txt").read_text("utf-8")
+    package = trainer.replace("_", "-")
+    [tested] = re.findall(rf"(?m)(?:^|\s){package}==(\d+\.\d+)", pins)
+    name, _, version = build_matrix.TRAINERS[trainer].rpartition(" ")
+    assert version == tested
+    # The page of the trainer, and the tables and sentences that name its version.
+    text = (DOCS / f"{package}.md").read_text("utf-8")
+    described = re.findall(rf"(?:describes|inside|is tested with) {name} (\d+\.\d+)", text)
+    assert set(described) <= {tested}
+    for page in ("trainers.md", "start-training.md"):
+        rows = re.findall(rf"(?m)^\| \[?{name} (\d+\.\d+)", (DOCS / page).read_text("utf-8"))
+        assert set(rows) <= {tested}
