@@ -117,6 +117,35 @@ CASES = (
         extra=ERRORS,
     ),
     Case(
+        "Zstandard output, two workers",
+        "score {source} -r arena -o {out} --workers 2",
+        "rows.jsonl",
+        "out.jsonl.zst",
+        workers=True,
+        extra=ERRORS,
+    ),
+    Case(
+        "Parquet input and output, two workers",
+        "score {source} -r arena -o {out} --workers 2",
+        "rows.parquet",
+        "out.parquet",
+        workers=True,
+        extra=ERRORS,
+    ),
+    Case(
+        "sorted groups",
+        "score {source} -r ctrl-rag -o {out} --sort",
+        "mixed.jsonl",
+        extra=ERRORS,
+    ),
+    Case(
+        "sorted groups, two workers",
+        "score {source} -r ctrl-rag -o {out} --sort --workers 2",
+        "mixed.jsonl",
+        workers=True,
+        extra=ERRORS,
+    ),
+    Case(
         "Ray, two workers",
         "score {source} -r {folder}/slow.py:length -o {out} --workers 2 --engine ray "
         "--ray-address {address}",
@@ -175,10 +204,21 @@ def write_inputs(folder: Path, rows: int) -> None:
         encode({"id": str(i), **row}) for i, row in enumerate(rollouts("ctrl-rag", rows // 2))
     ]
     (folder / "groups.jsonl").write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in groups))
+    random.Random(0).shuffle(groups)
+    (folder / "mixed.jsonl").write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in groups))
+    write_parquet(folder / "valid.jsonl", folder / "rows.parquet")
     (folder / "slow.py").write_text(SLOW_REWARD, "utf-8")
     rng = random.Random(0)
     questions = [hotpotqa_row(rng, number) for number in range(rows)]
     (folder / "questions.json").write_text(json.dumps(questions), "utf-8")
+
+
+def write_parquet(source: Path, target: Path) -> None:
+    """Write JSON lines as a Parquet file of several row groups."""
+    from pyarrow import Table, parquet
+
+    rows = [json.loads(line) for line in source.read_bytes().splitlines()]
+    parquet.write_table(Table.from_pylist(rows), target, row_group_size=500)
 
 
 @dataclass
