@@ -8,16 +8,21 @@ the rollouts that need no model would otherwise be compared without the others.
 
 from __future__ import annotations
 
+import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rag_rewards.errors import BackendError, GroupError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout, with_row_id
 from rag_rewards.rows import Line, is_object, line_key
 from rag_rewards.shorten import shorten
+
+if TYPE_CHECKING:
+    import sqlite3
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -200,7 +205,7 @@ def line_groups_by_key(
     whose key cannot be read, because this line can belong to it. `earlier` are the digests of the
     keys of groups before the first line. The digests of all other keys are added to `keys`.
     """
-    digests = set() if keys is None else keys
+    digests = KeyDigests() if keys is None else keys
     group = LineGroup([])
     key: str | None = None
     uncertainty = ""
@@ -264,6 +269,69 @@ def line_groups_by_size(lines: Iterable[Line], size: int) -> Iterator[LineGroup]
             group = []
     if group:
         yield LineGroup(group, f"the last group is incomplete: {len(group)} of {size} rollouts")
+
+
+class KeyDigests:
+    """A set of key digests, whose memory does not depend on their number.
+
+    The last digests, at most `IN_MEMORY`, are in memory. All earlier ones are in a temporary file,
+    which the operating system removes with the process. Raises UsageError if the file cannot be
+    written.
+    """
+
+    IN_MEMORY = 1 << 16
+    _BITS = 1 << 26
+    """Size of a bitmap, in which a digest without its bit is not in the file."""
+
+    def __init__(self, digests: Iterable[bytes] = ()) -> None:
+        self._recent: set[bytes] = set()
+        self._base: sqlite3.Connection | None = None
+        self._bitmap = bytearray()
+        self.update(digests)
+
+    def __contains__(self, digest: object) -> bool:
+        if digest in self._recent or self._base is None or not isinstance(digest, bytes):
+            return digest in self._recent
+        bit = int.from_bytes(digest, "big") % self._BITS
+        if not self._bitmap[bit >> 3] & 1 << (bit & 7):
+            return False
+        found = self._base.execute("SELECT 1 FROM digests WHERE digest = ?", (digest,)).fetchone()
+        return found is not None
+
+    def add(self, digest: bytes) -> None:
+        self._recent.add(digest)
+        if len(self._recent) >= self.IN_MEMORY:
+            self._store()
+
+    def update(self, digests: Iterable[bytes]) -> None:
+        for digest in digests:
+            self.add(digest)
+
+    def _store(self) -> None:
+        """Move the digests to the file. Sorted insertions touch few pages."""
+        import sqlite3  # most runs have fewer groups
+
+        try:
+            if self._base is None:
+                # A database without a name is a temporary file.
+                self._base = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+                weakref.finalize(self, self._base.close)
+                self._base.execute("PRAGMA journal_mode = OFF")
+                self._base.execute("PRAGMA cache_size = -8192")  # KiB
+                self._base.execute("CREATE TABLE digests (digest BLOB PRIMARY KEY) WITHOUT ROWID")
+                self._base.execute("BEGIN")
+                self._bitmap = bytearray(self._BITS // 8)
+            insert = "INSERT OR IGNORE INTO digests VALUES (?)"
+            self._base.executemany(insert, ((digest,) for digest in sorted(self._recent)))
+        except sqlite3.Error as error:
+            raise UsageError(
+                f"cannot write the keys of the groups to a temporary file in "
+                f"{tempfile.gettempdir()} ({error}): set TMPDIR to a folder with more space"
+            ) from None
+        for digest in self._recent:
+            bit = int.from_bytes(digest, "big") % self._BITS
+            self._bitmap[bit >> 3] |= 1 << (bit & 7)
+        self._recent.clear()
 
 
 def key_digest(key: str) -> bytes:

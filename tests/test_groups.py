@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,10 +13,12 @@ import rag_rewards as rr
 from rag_rewards.errors import DataError, GroupError, RowError, UsageError
 from rag_rewards.groups import (
     Groups,
+    KeyDigests,
     check_groups,
     fail_groups,
     group_by_key,
     group_by_position,
+    key_digest,
     renumber,
     singletons,
 )
@@ -98,3 +103,35 @@ def test_members_keep_their_own_errors() -> None:
     assert results[1:] == [first, second]
     assert str(results[0]) == "the group contains a row in error (a)"
     assert fail_groups([None, first], singletons(2)) == [None, first]
+
+
+@given(st.lists(st.text(max_size=2)), st.text(max_size=2))
+def test_digests_in_memory_and_in_a_file(keys: list[str], other: str) -> None:
+    class FewInMemory(KeyDigests):
+        IN_MEMORY = 3
+
+    digests = FewInMemory(map(key_digest, keys))
+    assert all(key_digest(key) in digests for key in keys)
+    assert (key_digest(other) in digests) == (other in keys)
+    assert len(digests._recent) < 3
+
+
+def test_memory_of_digests_is_flat() -> None:
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        KeyDigests(key_digest(str(i)) for i in range(count))
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return size
+
+    # A set of all digests would need about 90 bytes for each of them.
+    assert peak(4 * KeyDigests.IN_MEMORY) < peak(2 * KeyDigests.IN_MEMORY) + 1e6
+
+
+def test_digests_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(UsageError, match=r"disk is full.*set TMPDIR"):
+        KeyDigests(key_digest(str(i)) for i in range(KeyDigests.IN_MEMORY))

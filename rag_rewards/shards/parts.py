@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from rag_rewards.errors import OptionError
+from rag_rewards.groups import KeyDigests
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.io.sources import CHUNK_BYTES, is_splittable
@@ -66,7 +67,7 @@ def score_to_parts(
         shards = plan_shards(files, folder.shard_bytes, job.grouping, job.columns)
         entries: list[ManifestPart] = []
         with display, contextlib.ExitStack() as stack:
-            keys: set[bytes] = set()
+            keys = KeyDigests()
             first = list(islice(shards, 2))
             if cluster is not None and first:
                 cluster.begin(job)
@@ -122,7 +123,7 @@ class _ThisProcess:
     keys  digests of the keys of earlier groups, which the caller extends
     """
 
-    def __init__(self, scorer: Scorer, job: ShardJob, keys: set[bytes]) -> None:
+    def __init__(self, scorer: Scorer, job: ShardJob, keys: KeyDigests) -> None:
         self._scorer, self._job, self._keys = scorer, job, keys
 
     def run(self, tasks: Iterable[ShardTask]) -> Iterator[Part]:

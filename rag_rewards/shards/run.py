@@ -13,6 +13,7 @@ from typing import IO
 import msgspec
 
 from rag_rewards.errors import OptionError
+from rag_rewards.groups import KeyDigests
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import open_output
@@ -126,7 +127,7 @@ class _FileScoring:
         self._run = run
         self._display = display
         self._on_output = on_output
-        self._keys: set[bytes] = set()
+        self._keys = KeyDigests()
         self._input_done = 0
         self._positions: Positions | None = None
         self.totals = Totals()
@@ -265,6 +266,7 @@ class _FileScoring:
     def _record(self, part: Part) -> None:
         self.totals.merge(part.totals)
         self._keys.update(part.key_digests)
+        part.keys = b""  # the parts of an earlier run are kept
         if part.shard is not None:
             self._input_done += part.shard.size
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+
+from rag_rewards.groups import KeyDigests
+from rag_rewards.shards import parts as shard_parts
+from rag_rewards.shards import run as shard_run
 
 BROKEN = b'{"response": "torn'
 
@@ -76,6 +81,22 @@ def test_a_group_that_reappears(score, likely):
         in (errors[0]["error"]["message"])
     )
     assert "`sort`" in errors[0]["error"]["message"]
+
+
+@pytest.mark.parametrize("options", [[], ["--output-format", "parts"], ["--keep-evidence"]])
+def test_a_group_that_reappears_after_many_groups(
+    cli, write, likely, monkeypatch, tmp_path, options
+):
+    monkeypatch.setattr(KeyDigests, "IN_MEMORY", 2)
+    monkeypatch.setattr(shard_run, "shard_bytes", lambda files, workers: 1)
+    monkeypatch.setattr(shard_parts, "shard_bytes", lambda files, workers: 1)
+    source, out = write(named(likely, "a1 a2 b1 b2 c1 d1 e1 a3 f1 b3")), tmp_path / "out"
+    cli("score", source, "-r", "ctrl-rag", "-o", out, *options, code=3)
+    errors = sorted(out.glob("*.errors.jsonl")) if out.is_dir() else [f"{out}.errors.jsonl"]
+    ids = [
+        json.loads(line)["id"] for path in errors for line in Path(path).read_text().splitlines()
+    ]
+    assert ids == ["a3", "b3"]
 
 
 @pytest.mark.parametrize("stdin", [False, True])
