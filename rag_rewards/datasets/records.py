@@ -23,7 +23,7 @@ from rag_rewards.datasets.json_array import (
     text_or_problem,
 )
 from rag_rewards.errors import UsageError
-from rag_rewards.io.compression import LINE_BYTES, damage_errors, open_zstandard
+from rag_rewards.io.compression import check_line, damage_errors, open_zstandard, read_line
 from rag_rewards.io.file_version import unchanged
 from rag_rewards.io.parquet import parquet_lines
 
@@ -125,13 +125,9 @@ class Records:
 
     def _lines(self, handle: IO[bytes]) -> Iterator[Record]:
         number, line, fault = 0, b"", ""
-        lines = iter(partial(handle.readline, LINE_BYTES + 1), b"")
+        lines = iter(partial(read_line, handle), b"")
         for number, line in enumerate(lines, start=1):
-            if len(line) > LINE_BYTES:
-                raise UsageError(
-                    f"line {number} of {self.path} has more than {LINE_BYTES >> 20} MiB: choose "
-                    "the file of a data set"
-                )
+            check_line(line, number, self.path)
             if fault:
                 yield number - 1, Problem("not JSON", fault)
                 fault = ""

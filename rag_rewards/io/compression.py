@@ -18,7 +18,7 @@ GZIP, ZSTANDARD = ".gz", ".zst"
 MAGIC = {b"\x1f\x8b": GZIP, b"\x28\xb5\x2f\xfd": ZSTANDARD}
 """The first bytes of compressed files, and the suffix of their names."""
 LINE_BYTES = 1 << 28
-"""Longest line of a compressed file, since a file of 1 MB may have a line of gigabytes."""
+"""Longest line of a file. A compressed file of 1 MB may have a line of gigabytes."""
 _ZSTANDARD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _START = 256
 """Number of bytes by which the format of a file is recognized."""
@@ -28,6 +28,20 @@ _GZIP_LEVEL, _ZSTANDARD_LEVEL = 6, 3
 """The levels that the programs gzip and zstd use by default."""
 _LARGEST_WINDOW = 27
 """Binary logarithm of the memory for a Zstandard file, as the program zstd limits it: 128 MiB."""
+
+
+def read_line(handle: IO[bytes]) -> bytes:
+    """Read a line. One that is too long is cut, so that `check_line` raises an error."""
+    return handle.readline(LINE_BYTES + 1)
+
+
+def check_line(line: bytes, number: int, path: str) -> None:
+    """Raise UsageError for a line that is too long."""
+    if len(line) > LINE_BYTES:
+        raise UsageError(
+            f"line {number} of {path} has more than {LINE_BYTES >> 20} MiB, which is the limit of "
+            "a row: remove or shorten it"
+        )
 
 
 class DamagedError(Exception):
@@ -148,8 +162,8 @@ def read_content(path: Path) -> bytes:
 def compressed_blocks(content: BufferedReader, path: str, size: int) -> Iterator[list[bytes]]:
     """Yield the lines of a decompressed file in blocks of about `size` bytes.
 
-    `path` is the file's name in messages. Raises UsageError at a line of more than LINE_BYTES, and
-    where the file is cut off or damaged, after the lines before it.
+    `path` is the file's name in messages. Raises UsageError where the file is cut off or damaged,
+    after the lines before it. A line that is too long is cut, see `check_line`.
     """
     number = 0
     while True:
@@ -169,14 +183,9 @@ def _block_of(content: BufferedReader, size: int) -> tuple[list[bytes], str | No
     length = 0
     while length < size:
         try:
-            line = content.readline(LINE_BYTES + 1)
+            line = read_line(content)
         except DamagedError as error:
             return block, f"the file {error}; create or download it again"
-        if len(line) > LINE_BYTES:
-            return block, (
-                f"the next line has more than {LINE_BYTES >> 20} MiB; decompress the file first if "
-                "this is a row"
-            )
         if not line:
             break
         block.append(line)

@@ -6,10 +6,12 @@ import contextlib
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO
 
 from rag_rewards.errors import OptionError
 from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_groups_by_size
+from rag_rewards.io.compression import check_line, read_line
 from rag_rewards.io.sinks import temporary_file_error
 from rag_rewards.io.sources import Source
 from rag_rewards.io.storage import reading
@@ -58,7 +60,8 @@ def _sorted_lines(handle: IO[bytes], check: Callable[[], None]) -> Iterator[Line
     offsets, numbers, ranks = array("q"), array("q"), array("q")
     rank: dict[bytes, int] = {}
     offset = handle.tell()
-    for number, line in enumerate(iter(handle.readline, b""), start=1):
+    for number, line in enumerate(iter(partial(read_line, handle), b""), start=1):
+        check_line(line, number, str(handle.name))
         if not line.isspace():
             key = line_key(line)
             # A line without a readable key is a group of its own.
@@ -70,7 +73,7 @@ def _sorted_lines(handle: IO[bytes], check: Callable[[], None]) -> Iterator[Line
     check()
     for i in sorted(range(len(ranks)), key=ranks.__getitem__):
         handle.seek(offsets[i])
-        yield numbers[i], handle.readline()
+        yield numbers[i], read_line(handle)
     check()
 
 

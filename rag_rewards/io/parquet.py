@@ -11,6 +11,7 @@ from typing import IO, Any
 import msgspec
 
 from rag_rewards.errors import UsageError, needs_extra
+from rag_rewards.io.compression import check_line
 from rag_rewards.io.file_version import unchanged
 from rag_rewards.io.output import Output, sync_file
 from rag_rewards.rows import Line
@@ -51,7 +52,9 @@ def parquet_lines(
         first = max(number, start)
         number += batch.num_rows
         for position, row in enumerate(rows, first + 1):
-            yield position, _row_line(row)
+            line = _row_line(row)
+            check_line(line, position, path)
+            yield position, line
 
 
 def open_parquet(handle: IO[bytes], path: str) -> Any:

@@ -10,6 +10,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -17,11 +18,13 @@ from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.groups import LineGroup
 from rag_rewards.io.compression import (
     DamagedError,
+    check_line,
     compressed_blocks,
     compression_in,
     compression_of,
     decompressed,
     peek,
+    read_line,
     with_complete_start,
 )
 from rag_rewards.io.file_version import unchanged
@@ -250,14 +253,19 @@ def _blocks(handle: IO[bytes], size: int | None) -> Iterator[list[bytes]]:
 
 def _read_lines(handle: IO[bytes], size: int) -> list[bytes]:
     """Read whole lines of at least `size` bytes in all, as few as possible."""
-    # `readlines` reads lines until their size exceeds its argument, and all lines for 0.
-    return handle.readlines(size - 1) if size > 1 else list(filter(None, [handle.readline()]))
+    data = handle.read(size)
+    if data and not data.endswith(b"\n"):
+        data += read_line(handle)
+    return BytesIO(data).readlines()
 
 
 def _numbered(
     blocks: Iterator[list[bytes]], path: str, number: int, check: Callable[[], None]
 ) -> Iterator[Line]:
-    """Yield the lines of blocks with their numbers, after line `number`."""
+    """Yield the lines of blocks with their numbers, after line `number`.
+
+    Raises UsageError for a line that is too long.
+    """
     while True:
         try:
             block = next(blocks, None)
@@ -269,6 +277,7 @@ def _numbered(
             return
         for line in block:
             number += 1
+            check_line(line, number, path)
             if not line.isspace():
                 yield number, line
 

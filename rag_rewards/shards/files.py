@@ -8,6 +8,7 @@ from typing import IO, Protocol
 import msgspec
 
 from rag_rewards.errors import UsageError
+from rag_rewards.io.compression import read_line
 from rag_rewards.io.parquet import open_parquet, parquet_lines
 from rag_rewards.io.sources import numbered_lines, skip_to_lines
 from rag_rewards.io.storage import file_info, open_file, reading
@@ -140,7 +141,8 @@ class JsonLines:
             return self.end
         with reading(self.file.path):
             self._handle.seek(position + size - 1)
-            self._handle.readline()
+            while (piece := self._handle.readline(_BLOCK)) and not piece.endswith(b"\n"):
+                pass
             return min(self._handle.tell(), self.end)
 
     def size_of(self, start: int, end: int) -> int:
@@ -180,7 +182,7 @@ class JsonLines:
     def rows_from(self, position: int) -> Iterator[tuple[int, bytes]]:
         with reading(self.file.path):
             self._handle.seek(position)
-            while position < self.end and (line := self._handle.readline()):
+            while position < self.end and (line := read_line(self._handle)):
                 if not line.isspace():
                     yield position, line
                 position += len(line)

@@ -9,10 +9,16 @@ import lzma
 import os
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from processes import WAIT_SECONDS
+
+from rag_rewards.errors import UsageError
+from rag_rewards.io import compression
+from rag_rewards.io.score_file import score_file
+from rag_rewards.io.score_options import ScoreOptions
 
 
 def ids(path):
@@ -297,3 +303,42 @@ def test_a_device_gets_no_file_of_errors(cli, write, arena, tmp_path):
         assert '"error":' in result.err
         assert "rows in error:" not in result.err
     assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("options", [[], ["--sort"], ["--output-format", "parts"]])
+@pytest.mark.parametrize("source", ["file", "-", "parquet"])
+def test_a_line_that_is_too_long(cli, write, arena, tmp_path, monkeypatch, source, options):
+    if source == "-" and "parts" in options:
+        pytest.skip("standard input has no parts")
+    monkeypatch.setattr(compression, "LINE_BYTES", 1 << 16)
+    long = arena(id="b", note="x" * (1 << 18))
+    rows = write([arena(), "", long, arena(id="c")])
+    name, data, line = str(rows), b"", 3
+    if source == "-":
+        name, data = "-", rows.read_bytes()
+    elif source == "parquet":
+        pq = pytest.importorskip("pyarrow.parquet")
+        table = pytest.importorskip("pyarrow").Table.from_pylist(
+            [arena(note=""), long, arena(id="c")]
+        )
+        name, line = str(tmp_path / "in.parquet"), 2
+        pq.write_table(table, name)
+    out = tmp_path / "out"
+    message = cli("score", name, "-r", "arena", "-o", out, *options, stdin=data, code=2).err
+    shown = "standard input" if name == "-" else name
+    assert message == (
+        f"rag-rewards: line {line} of {shown} has more than 0 MiB, which is the limit of a row: "
+        "remove or shorten it\n"
+    )
+
+
+def test_memory_is_bounded_for_a_long_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(compression, "LINE_BYTES", 1 << 20)
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"x" * (1 << 26))
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=r"line 1 of .* has more than 1 MiB"):
+        score_file("arena", ScoreOptions(str(path), str(tmp_path / "out.jsonl")))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 24
