@@ -36,6 +36,11 @@ class Sum(Composite):
 
     terms: tuple[tuple[float, Reward], ...]
 
+    def __post_init__(self) -> None:
+        terms = tuple((weight, as_reward(part)) for weight, part in self.terms)
+        object.__setattr__(self, "terms", terms)
+        super().__post_init__()
+
     def __repr__(self) -> str:
         text = ""
         for weight, part in self.terms:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from rag_rewards.errors import UsageError
@@ -107,17 +108,14 @@ class Batch:
         return group_by_key(self.rollouts)
 
 
-_HOLD_ONE = ("reward", "condition", "then", "single", "among")
-_HOLD_MANY = ("factors", "of")
-
-
 @dataclass(frozen=True, repr=False)
 class Composite:
     """Base of the rewards that combine other rewards, its parts.
 
-    The scope is `group` if a part has this scope, and the needs are those of all parts. A function
-    of a rollout, or a callable of a batch, can be a part. The name is the field `label`, if there
-    is one, or else the formula.
+    The parts are the rewards in all fields, also in tuples, lists and mappings. A function of a
+    rollout, or a callable of a batch, is a part if the annotation of its field contains `Reward`.
+    Lists become tuples. The scope is `group` if a part has this scope, and the needs are those of
+    all parts. The name is the field `label`, if there is one, or else the formula.
     """
 
     compares_rollouts: ClassVar[bool] = False
@@ -126,20 +124,17 @@ class Composite:
 
     def __post_init__(self) -> None:
         parts: list[Reward] = []
-        for name in _HOLD_ONE:
-            if (part := getattr(self, name, None)) is not None:
-                parts.append(as_reward(part))
-                object.__setattr__(self, name, parts[-1])
-        for name in _HOLD_MANY:
-            if (several := getattr(self, name, None)) is not None:
-                members = tuple(map(as_reward, several))
-                parts += members
-                object.__setattr__(self, name, members)
-        if (terms := getattr(self, "terms", None)) is not None:
-            pairs = tuple((weight, as_reward(part)) for weight, part in terms)
-            parts += [part for _, part in pairs]
-            object.__setattr__(self, "terms", pairs)
+        for each in fields(self):
+            if each.name != "parts":
+                value = getattr(self, each.name)
+                missing = value is None and each.default is None
+                declared = _REWARD.search(str(each.type)) is not None and not missing
+                value = _with_rewards(value, declared, parts)
+                object.__setattr__(self, each.name, value)
         object.__setattr__(self, "parts", tuple(parts))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(part.name for part in self.parts)})"
 
     def values(self, batch: Batch) -> list[Value]:
         raise NotImplementedError
@@ -162,6 +157,27 @@ class Composite:
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         return Batch(rollouts)(self)
+
+
+_REWARD = re.compile(r"\bReward\b")
+
+
+def _with_rewards(value: Any, declared: bool, parts: list[Reward], depth: int = 0) -> Any:
+    """Return the value of a field with functions as rewards, and add its rewards to `parts`.
+
+    `declared` is whether the field contains rewards by its annotation. Other objects are then an
+    error, except beside a reward, as the weight in a term of a sum.
+    """
+    if isinstance(value, (tuple, list)):
+        members = [_with_rewards(each, declared, parts, depth + 1) for each in value]
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    if isinstance(value, Mapping):
+        return {key: _with_rewards(each, declared, parts, depth + 1) for key, each in value.items()}
+    if declared and (depth < 2 or callable(value)):
+        value = as_reward(value)
+    if isinstance(value, Reward) and not isinstance(value, type):
+        parts.append(value)
+    return value
 
 
 @dataclass(frozen=True, repr=False)

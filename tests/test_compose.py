@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -33,7 +35,7 @@ from rag_rewards import (
 from rag_rewards.compose import AllOnes, Mapped
 from rag_rewards.evidence.needs import VerdictNeed
 from rag_rewards.group_normalization import min_max
-from rag_rewards.reward import Component, CorrectOf, walk
+from rag_rewards.reward import Component, Composite, CorrectOf, walk
 from rag_rewards.rewards import AnswerMatch, Format, Reasoning
 from rag_rewards.text.sections import Tags
 
@@ -485,6 +487,80 @@ def test_an_object_that_cannot_score_is_rejected():
             as_reward(thing)
     with pytest.raises(UsageError, match="neither"):
         Sum(((1.0, 3),))
+
+
+@dataclass(frozen=True, repr=False)
+class Blend(Composite):
+    """A composition of a user: its parts are in fields of any name and shape."""
+
+    base: Reward
+    several: list[Reward]
+    named: dict[str, Reward]
+    pairs: tuple[tuple[float, Reward], ...] = ()
+    found: object = None
+    optional: Reward | None = None
+    scale: Callable[[float], float] = abs
+
+    def values(self, batch):
+        columns = [batch.values(part) for part in self.parts]
+        return [self.scale(sum(row)) for row in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True)
+class Asks:
+    """A reward with a need, or one that compares rollouts."""
+
+    name: str
+    scope: str = "rollout"
+
+    def needs(self, rollout):
+        return [VerdictNeed(self.name)]
+
+    def __call__(self, rollouts):
+        return [Score(1.0) for _ in rollouts]
+
+
+PLACES = {
+    "base": lambda part: Blend(part, [], {}),
+    "several": lambda part: Blend(a, [part], {}),
+    "named": lambda part: Blend(a, [], {"x": part}),
+    "pairs": lambda part: Blend(a, [], {}, ((2.0, part),)),
+    "found": lambda part: Blend(a, [], {}, found=[{"deep": (part,)}]),
+    "optional": lambda part: Blend(a, [], {}, optional=part),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_parts_are_found_in_fields_of_any_name(place):
+    for part in (Asks("1"), Asks("1", "group")):
+        inner = PLACES[place](part)
+        for reward in (
+            inner,
+            Sum(((1.0, Mean((inner,))),)),
+            Blend(inner, [], {}),
+            PLACES[place](inner),
+        ):
+            assert reward.needs(row(0.0)) == part.needs(row(0.0))
+            assert reward.scope == custom("own", reward).scope == part.scope
+            assert custom("own", reward).needs(row(0.0)) == part.needs(row(0.0))
+            assert part in list(walk(reward))
+    with_function = PLACES[place](b)
+    assert ("b" in [part.name for part in with_function.parts]) == (place != "found")
+    assert pickle.loads(pickle.dumps(with_function)) == with_function  # noqa: S301
+
+
+def test_other_fields_of_a_composition_are_unchanged():
+    blend = Blend(a, [], {}, found={"x": [1, None, "text", a]}, scale=math.sqrt)
+    assert [part.name for part in blend.parts] == ["a"]
+    assert (blend.found, blend.scale) == ({"x": (1, None, "text", a)}, math.sqrt)
+    assert repr(blend) == blend.name == "Blend(a)"
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "accuracy"])
+def test_a_field_of_rewards_contains_only_rewards(wrong):
+    for fields in ((wrong, [], {}), (a, [wrong], {}), (a, [], {"x": wrong})):
+        with pytest.raises(UsageError, match="neither a reward nor a function of a rollout"):
+            Blend(*fields)
 
 
 def test_functions_have_names():
