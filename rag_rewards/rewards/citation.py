@@ -74,13 +74,16 @@ class CitationRecall:
     def _score(self, rollout: Rollout, pattern: re.Pattern[str]) -> Score:
         supporting = rollout.supporting_labels
         response = rollout.parsed
+        count = len(rollout.documents or ()) or None
         text = response.text if self.include_thinking else response.visible
         if self.claims_only:
             text = without_forgeries(shown(without_preparation(text)))
-            claims = (s for s in statements(text, pattern) if _is_claim(s.text, rollout))
+            claims = (
+                s for s in statements(text, pattern, documents=count) if _is_claim(s.text, rollout)
+            )
             cited = tuple(dict.fromkeys(label for s in claims for label in s.cited))
         else:
-            cited = cited_labels(text, pattern)
+            cited = cited_labels(text, pattern, count)
         recall = citation_recall(cited, supporting)
         if self.measure == "recall" or not recall:
             return Score(recall, details={"cited": list(cited)})

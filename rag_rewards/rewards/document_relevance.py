@@ -44,17 +44,19 @@ def relevance_ids(section: str | None, notation: Notation = "json") -> list[int 
 
 
 def _numbers(section: str) -> list[int | str] | None:
-    """Return the numbers in a text of numbers, marks and names of documents, else None."""
-    ids: list[int | str] = []
+    """Return the different numbers in a text of numbers, marks and names of documents."""
+    ids: dict[int | str, None] = {}
+    read: set[str] = set()
     at = 0
     while at < len(section):
         token = _TOKEN.match(section, at)
         if token is None:
             return None
-        if token["ids"]:
-            ids += map(int, labels_in(token["ids"]))
+        if token["ids"] and token["ids"] not in read:  # a range can be repeated
+            read.add(token["ids"])
+            ids.update(dict.fromkeys(map(int, labels_in(token["ids"]))))
         at = token.end()
-    return ids or None
+    return list(ids) or None
 
 
 def relevance(

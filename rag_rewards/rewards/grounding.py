@@ -194,7 +194,8 @@ class Grounding:
         if rollout.answer_kind == "claims":
             uncut = []
         answer = shown(answer) if self.strict else answer
-        parts = statements(answer, pattern, items=items, uncut=uncut)
+        count = len(rollout.documents or ()) or None
+        parts = statements(answer, pattern, items=items, uncut=uncut, documents=count)
         return merged(parts) if self.together else parts
 
     def _refused(

@@ -45,14 +45,16 @@ class Marker(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[str, ...]
 
 
-def markers(text: str, pattern: re.Pattern[str]) -> list[Marker]:
+def markers(text: str, pattern: re.Pattern[str], documents: int | None = None) -> list[Marker]:
     """Return the citation markers of a text, in order.
+
+    `documents` is the number of documents, which limits the numbers of a range.
 
     >>> [m.labels for m in markers("So [1, 3]. Also [Doc. 2] and ［4］, [a].", compiled())]
     [('1', '3'), ('2',), ('4',)]
     """
     return [
-        Marker(match.start(), match.end(), labels_in(match[1] or ""))
+        Marker(match.start(), match.end(), labels_in(match[1] or "", documents))
         for match in _matches(text, pattern)
     ]
 
@@ -64,8 +66,10 @@ def _matches(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
 
 
 @lru_cache(maxsize=1024)
-def labels_in(content: str) -> tuple[str, ...]:
+def labels_in(content: str, documents: int | None = None) -> tuple[str, ...]:
     """Return the numbers in the content of a marker, with those of short ranges.
+
+    Of a range of more than `documents` numbers, that many and the last one are returned.
 
     >>> labels_in("1-3, doc 7"), labels_in("2†source")
     (('1', '2', '3', '7'), ('2',))
@@ -74,7 +78,8 @@ def labels_in(content: str) -> tuple[str, ...]:
     for match in _RANGE.finditer(content):
         first, last = int(match[1]), int(match[2] or match[1])
         if first <= last <= first + _LONGEST_RANGE:
-            labels += map(str, range(first, last + 1))
+            labels += map(str, range(first, min(last, first + (documents or last))))
+            labels.append(str(last))
         else:
             labels += (str(first), str(last))
     return tuple(labels)
@@ -85,9 +90,13 @@ def compiled(pattern: str = CITATION) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-def cited_labels(text: str, pattern: re.Pattern[str]) -> tuple[str, ...]:
+def cited_labels(
+    text: str, pattern: re.Pattern[str], documents: int | None = None
+) -> tuple[str, ...]:
     """Return the labels that a text cites, each once, in order of appearance."""
-    return tuple(dict.fromkeys(label for m in markers(text, pattern) for label in m.labels))
+    # Equal markers have the same labels, so that a long range that is repeated is read once.
+    different = {id(m.labels): m.labels for m in markers(text, pattern, documents)}
+    return tuple(dict.fromkeys(label for labels in different.values() for label in labels))
 
 
 def split_valid(

@@ -93,7 +93,7 @@ _WRAPPERS = frozenset("`´|<>=~^¨")
 _LOOK_ALIKES = str.maketrans("аеорсухіјѕԁһкмтвнԛԝαορντικυεχβηω", "aeopcyxijsdhkmtbhqwaopvtikuexbnw")
 # NFKC would expand two Arabic ligatures to 18 and 8 characters, so they become private characters.
 # It would read the acute accent, which often serves as an apostrophe, as a space.
-_BEFORE_NFKC = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
+_BEFORE_NFKC: dict[int, int | str] = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
 # NFKC reads raised and lowered digits as digits, and so 10⁶ as 106. Only those beside a letter are
 # digits (H₂O, km²). Others get a mark before them, which is a letter unless a digit is before it.
 _MARK_OF_RAISED = "\ua71b"

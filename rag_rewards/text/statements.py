@@ -85,7 +85,12 @@ def _segment(line: str) -> list[str]:
 
 
 def statements(
-    text: str, pattern: re.Pattern[str], *, items: bool = False, uncut: Collection[str] = ()
+    text: str,
+    pattern: re.Pattern[str],
+    *,
+    items: bool = False,
+    uncut: Collection[str] = (),
+    documents: int | None = None,
 ) -> list[Statement]:
     """Cut an answer into statements, each with the labels that it cites.
 
@@ -93,7 +98,8 @@ def statements(
     marker after a full stop belongs to the sentence before it. A piece without a word is not a
     statement, unless it contains a text of `uncut` without a word, such as an emoji. `items` cuts
     at commas instead of sentence ends. No cut is made inside a text of `uncut`, such as a name
-    that contains a comma.
+    that contains a comma. `documents` is the number of documents, which limits the numbers of a
+    range of citations.
 
     >>> from rag_rewards.text.citations import compiled
     >>> [(s.text, s.cited) for s in statements("A won. [1] B lost [2][3]. [2] C.", compiled())]
@@ -101,16 +107,17 @@ def statements(
     >>> [s.text for s in statements("Ys, Spam", compiled(), items=True, uncut=["ys, spam"])]
     ['Ys, Spam']
     """
-    bare, cited_at = _without_markers(text, pattern)
+    bare, cited_at = _without_markers(text, pattern, documents)
     pieces = [p for p in _ITEMS.split(bare) if p] if items else sentences(bare)
     pieces = _joined(bare, pieces, uncut)
     ends = list(accumulate(map(len, pieces)))
     cited: dict[int, dict[str, None]] = {}
-    at = 0
+    at, read = 0, set[tuple[int, int]]()
     for offset, labels in cited_at:
         while at + 1 < len(pieces) and ends[at] < offset:
             at += 1
-        if pieces:
+        if pieces and (at, id(labels)) not in read:  # a marker can be repeated
+            read.add((at, id(labels)))
             cited.setdefault(at, {}).update(dict.fromkeys(labels))
     symbols = [each for each in map(str.strip, uncut) if each and not _has_word(each)]
     out: list[tuple[str, dict[str, None]]] = []
@@ -164,10 +171,10 @@ def merged(parts: Sequence[Statement]) -> list[Statement]:
 
 
 def _without_markers(
-    text: str, pattern: re.Pattern[str]
+    text: str, pattern: re.Pattern[str], documents: int | None
 ) -> tuple[str, list[tuple[int, tuple[str, ...]]]]:
     """Return the text without markers, and the position in it and the labels of each marker."""
-    text_markers = markers(text, pattern)
+    text_markers = markers(text, pattern, documents)
     if not text_markers:
         return text, []
     pieces: list[str] = []

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
+from growth import assert_linear
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
+from rag_rewards import Document, Rollout, recipe
 from rag_rewards.text.citations import (
     cited_labels,
     compiled,
+    labels_in,
     markers,
     split_valid,
     strip_markers,
 )
+from rag_rewards.text.statements import statements
 
 DEFAULT = compiled()
 PIECES = [
@@ -185,3 +189,33 @@ def test_upstream_removal(shared):
 @pytest.mark.parametrize("item", ["1†,", "1†and 1 and ", "1†a&", "1†and#1and#1†"])
 def test_an_unclosed_marker_takes_linear_time(item: str) -> None:
     assert markers(f"[{item * 99}", DEFAULT) == []
+
+
+def test_a_range_has_at_most_as_many_numbers_as_there_are_documents():
+    text = "So [1-50] and [3-5]."
+    assert cited_labels(text, compiled(), 3) == ("1", "2", "3", "50", "4", "5")
+    assert cited_labels(text, compiled()) == tuple(map(str, range(1, 51)))
+    assert labels_in("101-103", 3) == ("101", "102", "103")
+    (statement,) = statements("It is so [1-50][1-50].", compiled(), documents=2)
+    assert statement.cited == ("1", "2", "50")
+
+
+@pytest.mark.parametrize("unit", ["[1-50]", "a. [1-50] ", "[1-50,2-50,3-50]"])
+@pytest.mark.parametrize("name", ["rag-total", "ground-grpo", "arena"])
+def test_the_time_of_long_ranges_grows_linearly(name, unit):
+    settings = {"citation.judge_by": "gold"} if name == "ground-grpo" else {}
+    reward = recipe(name, settings, hardened=True)
+
+    def score(size):
+        text = unit * (size // len(unit))
+        response = f"<think>a</think><answer>Paris {text}</answer>"
+        if name == "arena":
+            response = f"<relevance>{text}</relevance><answer>Paris</answer>"
+        documents = tuple(Document(text=f"text {i}") for i in range(5))
+        row = Rollout(
+            response=response, question="q", answers="Paris", answerable=True, supporting=(1,),
+            documents=documents,
+        )  # fmt: skip
+        reward([row])
+
+    assert_linear(score, 1 << 18)
