@@ -286,6 +286,8 @@ ARENA = RecipeDefinition(
     deviations=(
         "format allows white space around and between the sections, and rejects a line after "
         "the last section",
+        "an empty <think></think> before the sections, which the chat templates of models without "
+        "thinking write, is ignored; any other text there gives a format of 0",
         "document ids can be strings but not booleans, and an empty answer matches no gold answer",
     ),
     changed_defaults=(

@@ -60,7 +60,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
     content   text of each section: its first complete pair of tags outside thinking
     repeated  sections that open more than once outside thinking
     exact     whether the response consists of these sections in this order, each once, and white
-              space
+              space; an empty <think></think> before them, which chat templates write, is ignored
     """
 
     content: dict[str, str]
@@ -126,7 +126,9 @@ def _cut_well_formed(
 ) -> Cut | None:
     """Return the cut of a text whose only brackets are these tags in this order, else None."""
     content: dict[str, str] = {}
-    exact = pairs is tags.pairs and not pieces[0].strip()
+    exact = not pieces[0].strip() and (
+        pairs is tags.pairs or not pieces[1][len("think>") :].strip()
+    )
     at = 1
     for name, opening, closing in pairs:
         inside, after = pieces[at], pieces[at + 1]
@@ -158,9 +160,16 @@ def _tags_in(pieces: list[str], tags: Tags) -> _TagPlaces:
     return places
 
 
-def _is_exact(text: str, places: _TagPlaces) -> bool:
+def _end_of_empty_thinking(text: str, places: _TagPlaces) -> int:
+    """Return the end of an empty <think></think> with which a text begins, 0 without one."""
+    if [tag for tag, _, _ in places[:2]] != [*_THOUGHT]:
+        return 0
+    (_, start, opened), (_, closing, end) = places[:2]
+    return 0 if text[:start].strip() or text[opened:closing].strip() else end
+
+
+def _is_exact(text: str, places: _TagPlaces, at: int = 0) -> bool:
     """Return whether only white space is around the sections and between them."""
-    at = 0
     for i in range(0, len(places), 2):
         start = places[i][1]
         if start > at and not text[at:start].isspace():
@@ -200,7 +209,11 @@ def _cut_any(text: str, tags: Tags, places: _TagPlaces) -> Cut:
         last = _close_last(text, content, opened, style)
         if last:
             places.append(last)
-    exact = [tag for tag, _, _ in places] == tags.well_formed and _is_exact(text, places)
+    begin = 0 if "think" in tags.names else _end_of_empty_thinking(text, places)
+    of_sections = places[2:] if begin else places
+    exact = [tag for tag, _, _ in of_sections] == tags.well_formed and _is_exact(
+        text, of_sections, begin
+    )
     if style.repeated == "missing":
         for name in repeated:
             content.pop(name, None)

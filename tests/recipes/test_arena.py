@@ -117,3 +117,26 @@ def test_hardened():
     # empty sections collect no format
     assert score(response(analysis=" "), hardened=True).components["format"] == 0
     assert score(response(), hardened=True).value == 13
+
+
+SECTIONS = "<relevance>[1]</relevance><analysis>It is [1].</analysis><answer>Paris</answer>"
+
+
+@pytest.mark.parametrize("hardened", [False, True])
+@pytest.mark.parametrize(
+    ("prefix", "response", "reward"),
+    [
+        (None, SECTIONS, 13),
+        (None, f"<think>\n\n</think>\n\n{SECTIONS}", 13),
+        ("<think>\n\n</think>\n\n", SECTIONS, 13),
+        ("<think>", f"</think>{SECTIONS}", 13),
+        (None, f"<think>I look.</think>{SECTIONS}", 2),
+        (None, f"{SECTIONS}<think></think>", 2),
+    ],
+)
+def test_empty_thinking_of_a_chat_template_is_no_section(prefix, response, reward, hardened):
+    rollout = Rollout(
+        response=response, response_prefix=prefix, answers="Paris", supporting=(1,),
+        documents=(Document(text="Paris."), Document(text="Rome.")),
+    )  # fmt: skip
+    assert recipe("arena", hardened=hardened)([rollout])[0].value == reward

@@ -72,10 +72,14 @@ def naive(text, names, style):
                 end = len(text) - n
         content[name] = text[begin:end]
         tags.append((closing, end, len(text)))
+    all_of_text = tags
     flags = re.IGNORECASE if style.ignore_case else 0
     content = {n: c if n == "think" else no_thinking(c, flags) for n, c in content.items()}
     wanted = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
     between, at = "", 0
+    opens = [tag for tag, _, _ in tags[:2]] == ["<think>", "</think>"] and "think" not in names
+    if opens and not (text[: tags[0][1]] + text[tags[0][2] : tags[1][1]]).strip():
+        tags, at = tags[2:], tags[1][2]  # empty thinking before the sections
     for i in range(0, len(tags) - 1, 2):
         between += text[at : tags[i][1]]
         at = tags[i + 1][2]
@@ -83,7 +87,7 @@ def naive(text, names, style):
     if style.repeated == "missing":
         content = {name: text for name, text in content.items() if name not in repeated}
     counts = {}
-    for tag, _, _ in tags:
+    for tag, _, _ in all_of_text:
         counts[tag] = counts.get(tag, 0) + 1
     return content, repeated, exact, counts
 
@@ -202,6 +206,25 @@ def test_styles(text, style, expected):
 )
 def test_exact(text, exact):
     assert cut(text, Tags(("think", "answer"))).exact is exact
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [
+        ("<think></think><a>b</a>", True),
+        ("\n<think>\n\n</think>\n\n<a>b</a>\n", True),
+        ("<think> </think><a>b < c</a>", True),
+        ("<think>x</think><a>b</a>", False),
+        ("<think></think><think></think><a>b</a>", False),
+        ("x<think></think><a>b</a>", False),
+        ("<a>b</a><think></think>", False),
+        ("<think><a>b</a></think>", False),
+        ("<think></think>x<a>b</a>", False),
+    ],
+)
+def test_empty_thinking_before_the_sections(text, exact):
+    """The chat templates of models that can also answer without thinking write it."""
+    assert cut(text, Tags(("a",))).exact is exact
 
 
 def test_names_are_not_patterns():
