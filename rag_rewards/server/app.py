@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from rag_rewards.rows import score_entries
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.server import openrlhf
 from rag_rewards.server.backend_monitor import BackendMonitor, unavailable
-from rag_rewards.server.batching import INLINE_BYTES, Batcher
+from rag_rewards.server.batching import INLINE_BYTES, Batcher, Workers
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.pair_models import (
     EntailmentRequest,
@@ -84,11 +85,6 @@ class Loaded:
         """Number of rollouts and pairs that wait for a model."""
         return self.pairs.waiting + (0 if self.recipe is None else self.recipe.batcher.waiting)
 
-    @property
-    def pending_bytes(self) -> int:
-        """Size of the large requests that wait for a thread or are scored in one."""
-        return 0 if self.recipe is None else self.recipe.batcher.pending_bytes
-
 
 class RewardServer:
     """A recipe, or models that other processes share, and the handlers of their routes.
@@ -109,8 +105,8 @@ class RewardServer:
         self.ready: Loaded | None = None
         self.fault = ""
         self._load = load
-        self._bodies = BodyReader(options)
-        self._samples = msgspec.json.Decoder(openrlhf.SampleRequest)
+        self.workers = Workers()
+        self._bodies = BodyReader(options, self.workers)
         self._entailments = msgspec.json.Decoder(EntailmentRequest)
         self._similarities = msgspec.json.Decoder(SimilarityRequest)
         self._sums = TurnSums()
@@ -164,6 +160,7 @@ class RewardServer:
             wait=options.batch_wait,
             rows=options.batch_rows,
             in_flight=options.in_flight,
+            workers=self.workers,
         )
 
     # --- routes ------------------------------------------------------------------------------
@@ -171,7 +168,7 @@ class RewardServer:
     async def score_rows(self, body: bytes) -> bytes:
         """Handle POST /score. An unscored row has an error in place of a score."""
         loaded = self._loaded_recipe()
-        request = await self._bodies.decode_rows(loaded.batcher, body)
+        request = await self._bodies.decode_rows(body)
         name = loaded.scorer.reward.name
         if request.recipe not in (None, name):
             message = f"this server serves {name!r}, not {request.recipe!r}: leave out `recipe`"
@@ -188,14 +185,12 @@ class RewardServer:
     async def score_samples(self, body: bytes) -> bytes:
         """Handle POST /openrlhf: return rewards in the format of OpenRLHF."""
         loaded = self._loaded_recipe()
-        request = self._bodies.decode(self._samples, body)
         if reason := openrlhf.unsupported_reason(loaded.scorer.reward):
             raise RequestError(409, "GroupError", reason)
-        self._bodies.check_rows(len(request.query), "query")
-        for name, texts in (("query", request.query), ("labels", request.labels)):
-            self._bodies.check_sizes((len(text or "") for text in texts), len(body), name)
         try:
-            results = await self._score_samples(loaded.batcher, request, len(body))
+            samples = await self._bodies.decode_samples(body)
+            self._loaded()  # checks the limits again, after the wait for a thread
+            results = await self._score_samples(loaded.batcher, samples, len(body))
             BackendMonitor.check(results)
             openrlhf.raise_failure(results)
             self._sums.check([result for result in results if isinstance(result, Score)])
@@ -211,12 +206,8 @@ class RewardServer:
         return json.dumps(msgspec.structs.asdict(response)).encode()
 
     async def _score_samples(
-        self, batcher: Batcher, request: openrlhf.SampleRequest, size: int
+        self, batcher: Batcher, samples: Sequence[Rollout | RolloutError], size: int
     ) -> list[ScoreOrError]:
-        if size <= INLINE_BYTES:
-            samples = openrlhf.rollouts_of(request)
-        else:
-            samples = await asyncio.to_thread(openrlhf.rollouts_of, request)
         rollouts = [sample for sample in samples if isinstance(sample, Rollout)]
         self._require_models(rollouts)
         scores = iter(await batcher.score(rollouts, [[i] for i in range(len(rollouts))], size))
@@ -225,17 +216,17 @@ class RewardServer:
 
     async def entail(self, body: bytes) -> bytes:
         """Handle POST /entailment."""
-        request = self._bodies.decode(self._entailments, body)
-        pairs = self._loaded().pairs
-        self._bodies.check_pairs(request.pairs, len(body))
-        return await _pair_results(pairs.entailment(request))
+        self._loaded()
+        request = await self._bodies.decode_pairs(self._entailments, body)
+        with self._pending(len(body)):
+            return await _pair_results(self._loaded().pairs.entailment(request))
 
     async def compare(self, body: bytes) -> bytes:
         """Handle POST /similarity."""
-        request = self._bodies.decode(self._similarities, body)
-        pairs = self._loaded().pairs
-        self._bodies.check_pairs(request.pairs, len(body))
-        return await _pair_results(pairs.similarity(request))
+        self._loaded()
+        request = await self._bodies.decode_pairs(self._similarities, body)
+        with self._pending(len(body)):
+            return await _pair_results(self._loaded().pairs.similarity(request))
 
     async def describe_models(self) -> Response:
         """Handle GET /models."""
@@ -292,12 +283,21 @@ class RewardServer:
             reason = f"{self.ready.waiting:,} rollouts or pairs are waiting"
             raise RequestError(503, "Busy", reason, retry_after=BUSY_SECONDS)
         if self._pending_bytes() > self.options.max_pending:
-            reason = "other large requests are being scored"
+            reason = "other requests are being scored"
             raise RequestError(503, "Busy", reason, retry_after=BUSY_SECONDS)
         return self.ready
 
     def _pending_bytes(self) -> int:
-        return self.ready.pending_bytes if self.ready else 0
+        return self.workers.pending_bytes
+
+    @contextmanager
+    def _pending(self, size: int) -> Iterator[None]:
+        """Count the size of a request while it is answered."""
+        self.workers.add_pending(size)
+        try:
+            yield
+        finally:
+            self.workers.add_pending(-size)
 
     def _is_prompt(self, size: int) -> bool:
         """Return whether a body of this size is scored directly, without a model or a thread."""

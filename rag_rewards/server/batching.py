@@ -36,6 +36,30 @@ MAX_LOGGED_IDS = 8
 T = TypeVar("T")
 
 
+class Workers:
+    """The threads of large requests, and the size of all requests that wait or are scored.
+
+    The size includes requests whose client no longer waits, until their thread or batch ends.
+    """
+
+    def __init__(self) -> None:
+        self.pending_bytes = 0
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, "scoring")
+
+    def add_pending(self, size: int) -> None:
+        """Add the size of a request; remove it if the number is negative."""
+        with self._lock:
+            self.pending_bytes += size
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        """Return the result of `work`, which runs in a thread for a request of this size."""
+        self.add_pending(size)
+        future = self._threads.submit(copy_context().run, work)
+        future.add_done_callback(lambda _: self.add_pending(-size))
+        return await asyncio.wrap_future(future)  # cancels a request that waits for a thread
+
+
 class Stopped(Exception):
     """A request whose client does not wait for its scores."""
 
@@ -45,7 +69,7 @@ class Waiting:
     """The rollouts of one request that wait for their scores.
 
     since  time of arrival
-    size   size of a large request, in bytes; 0 for a small one
+    size   size of the request, in bytes
     request_id, trace  id and trace context of the request
     """
 
@@ -64,6 +88,7 @@ class Batcher:
     wait       seconds that a request waits for others; it also waits for running batches
     rows       maximum number of rollouts in a batch of several requests
     in_flight  maximum number of batches that run at the same time
+    workers    the threads of large requests
 
     Recipes without models are scored directly.
     """
@@ -76,17 +101,12 @@ class Batcher:
         wait: float = 0.005,
         rows: int = 256,
         in_flight: int = 1,
+        workers: Workers | None = None,
     ) -> None:
         self.scorer, self.telemetry = scorer, telemetry
         self.wait, self.rows, self.in_flight = wait, rows, in_flight
         self.waiting = 0
-        self.pending_bytes = 0
-        """Size of the large requests that wait or are scored.
-
-        It includes requests whose client no longer waits, until their thread or batch ends.
-        """
-        self._pending_lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(THREADS, "scoring")
+        self.workers = workers or Workers()
         self._queue: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -107,7 +127,7 @@ class Batcher:
             else:
                 stop = threading.Event()
                 try:
-                    results = await self.in_thread(
+                    results = await self.workers.run(
                         size, lambda: self._score_groups(rollouts, groups, stop)
                     )
                 finally:
@@ -118,13 +138,6 @@ class Batcher:
             results = [_failure(error)] * len(rollouts)
         self.telemetry.record(results)
         return results
-
-    async def in_thread(self, size: int, work: Callable[[], T]) -> T:
-        """Return the result of `work`, which runs in a thread for a large request."""
-        self._add_pending(size)
-        future = self._threads.submit(copy_context().run, work)
-        future.add_done_callback(lambda _: self._add_pending(-size))
-        return await asyncio.wrap_future(future)  # cancels a request that waits for a thread
 
     def _score_groups(
         self, rollouts: Sequence[Rollout], groups: Groups, stop: threading.Event
@@ -140,25 +153,20 @@ class Batcher:
                 results[i] = score
         return results
 
-    def _add_pending(self, size: int) -> None:
-        with self._pending_lock:
-            self.pending_bytes += size
-
     async def _batched(
         self, rollouts: Sequence[Rollout], groups: Groups, size: int
     ) -> list[ScoreOrError]:
         loop = asyncio.get_running_loop()
-        large = size if size > INLINE_BYTES else 0
         waiting = Waiting(
             rollouts,
             groups,
             loop.create_future(),
             loop.time(),
-            large,
+            size,
             current_request_id(),
             self.telemetry.tracing.current(),
         )
-        self._add_pending(large)
+        self.workers.add_pending(size)
         self._queue.append(waiting)
         self._count(len(rollouts))
         self._start_batches()
@@ -168,7 +176,7 @@ class Batcher:
             if waiting in self._queue:
                 self._queue.remove(waiting)
                 self._count(-len(rollouts))
-                self._add_pending(-large)
+                self.workers.add_pending(-size)
             raise
 
     def _count(self, change: int) -> None:
@@ -225,7 +233,7 @@ class Batcher:
                 raise
             results = [_failure(error)] * len(rollouts)
         finally:
-            self._add_pending(-size)
+            self.workers.add_pending(-size)
         at = 0
         for waiting in batch:
             end = at + len(waiting.rollouts)
@@ -239,8 +247,7 @@ class Batcher:
         """Score a batch; in a thread if reading its text would block other connections."""
         if size < MODEL_BATCH_BYTES:
             return await self.scorer.score_each_async(rollouts, groups)
-        work = partial(copy_context().run, self.scorer.score_each, rollouts, groups)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self.workers.run(0, partial(self.scorer.score_each, rollouts, groups))
 
 
 def _failure(error: BaseException) -> RolloutError:

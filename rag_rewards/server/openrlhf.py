@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 
 import msgspec
+from rapidfuzz.distance import Prefix
 
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import BackendError, DataError, RolloutError
@@ -98,11 +99,15 @@ def response_start(query: str, prompt: str) -> int:
     # Tokenization may have changed an earlier part of the prompt. The end of the prompt can occur
     # in it several times, for example after each turn. It occurs as often in the query before the
     # response.
-    start = -1
-    for _ in range(prompt.count(tail)):
-        start = query.find(tail, start + 1)
-    if start >= 0 and len(tail) >= MIN_OVERLAP:
-        return start + len(tail)
+    end = 0
+    for _ in range(prompt.count(tail) if len(tail) >= MIN_OVERLAP else 0):
+        start = query.find(tail, end)
+        if start < 0:
+            break
+        end = start + len(tail)
+    else:
+        if end:
+            return end
     raise DataError(
         "the query does not begin with its prompt: let the trainer apply the chat template "
         "(--data.apply_chat_template, --data.input_template)",
@@ -113,21 +118,35 @@ def response_start(query: str, prompt: str) -> int:
 def _overlap(prompt: str, query: str) -> int:
     """Return the length of the longest prefix of the query that is a suffix of the prompt.
 
-    The time is linear (prefix function of Knuth, Morris and Pratt).
+    Returns 0 below `MIN_OVERLAP`. The time is linear, and no loop reads single characters.
     """
-    prefix = [0] * len(query)
-    for i in range(1, len(query)):
-        k = prefix[i - 1]
-        while k and query[i] != query[k]:
-            k = prefix[k - 1]
-        prefix[i] = k + (query[i] == query[k])
-    matched = 0
-    for character in prompt:
-        while matched and (matched == len(query) or character != query[matched]):
-            matched = prefix[matched - 1]
-        if matched < len(query) and character == query[matched]:
-            matched += 1
-    return matched
+    size = MIN_OVERLAP
+    while 2 * size <= min(len(prompt), len(query)):
+        size *= 2
+    while size >= MIN_OVERLAP:
+        if overlap := _overlap_from(prompt[-2 * size + 1 :], query, size):
+            return overlap
+        size //= 2
+    return 0
+
+
+def _overlap_from(text: str, query: str, size: int) -> int:
+    """Return the same for a text of less than twice `size` characters, 0 below `size`."""
+    head = query[:size]
+    first = text.find(head) if len(head) == size else -1
+    second = text.find(head, first + 1) if first >= 0 else -1
+    start = first
+    if second >= 0:
+        # All occurrences overlap, so that they have equal distances: the period of the head. Text
+        # and query must leave it at the same character, unless the text ends before.
+        period = second - first
+        periodic = period + Prefix.similarity(text[first:], text[second:])
+        limit = period + Prefix.similarity(query, query[period:])
+        start = first + max(periodic - limit, 0)
+        if first + periodic == len(text):
+            start = first + -(-max(periodic - limit, 0) // period) * period
+    is_overlap = 0 <= start <= len(text) - size and query.startswith(text[start:])
+    return len(text) - start if is_overlap else 0
 
 
 def raise_failure(results: Sequence[ScoreOrError]) -> None:

@@ -24,8 +24,8 @@ class ServerOptions:
     batch_rows    maximum number of rollouts in a batch
     in_flight     number of batches that the models process at the same time
     max_waiting   number of waiting rollouts above which requests are answered with 503
-    max_pending   size of the large requests that are received, wait or are scored, in bytes, above
-                  which requests are answered with 503
+    max_pending   size of the requests that are received, wait or are scored, in bytes, above which
+                  requests are answered with 503
     breaker_failures  number of consecutive failures of the server of a model after which requests
                   for it are answered with 503; 0 for no limit
     breaker_seconds  minimum duration of these failures, and time until the server is tried again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -11,12 +11,14 @@ from rag_rewards.backends.http_responses import UNDECODABLE
 from rag_rewards.errors import RolloutError, RowError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error, row_error
-from rag_rewards.server.batching import INLINE_BYTES, Batcher
+from rag_rewards.server import openrlhf
+from rag_rewards.server.batching import INLINE_BYTES, Workers
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.pair_models import Pair
+from rag_rewards.server.pair_models import EntailmentRequest, Pair, SimilarityRequest
 from rag_rewards.server.request_errors import RequestError
 
 _T = TypeVar("_T")
+_P = TypeVar("_P", EntailmentRequest, SimilarityRequest)
 
 
 class RowsRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,7 +31,8 @@ class RowsRequest(msgspec.Struct, forbid_unknown_fields=True):
 class BodyReader:
     """Decodes the bodies of requests, and checks the limits of their rows."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, workers: Workers) -> None:
+        self._workers = workers
         self._max_row, self._max_rows = options.max_row, options.max_rows
 
     @staticmethod
@@ -46,10 +49,12 @@ class BodyReader:
         except UNDECODABLE as error:
             raise RequestError(400, "RowError", f"the body is not JSON: {error}") from None
 
-    async def decode_rows(self, batcher: Batcher, body: bytes) -> RowsRequest:
-        """Decode the body of POST /score; in a thread if it is large, because rows are parsed."""
-        if len(body) <= min(INLINE_BYTES, self._max_row):
-            return self.decode(_ROWS_REQUEST, body)
+    async def read(self, body: bytes, work: Callable[[], _T]) -> _T:
+        """Return the result of `work`, which reads a body; in a thread if the body is large."""
+        return work() if len(body) <= INLINE_BYTES else await self._workers.run(len(body), work)
+
+    async def decode_rows(self, body: bytes) -> RowsRequest:
+        """Decode the body of POST /score."""
 
         def decode() -> RowsRequest:
             if len(body) > self._max_row:
@@ -57,7 +62,29 @@ class BodyReader:
                 self.check_sizes((len(bytes(row)) for row in rows), len(body), "rollouts")
             return self.decode(_ROWS_REQUEST, body)
 
-        return await batcher.in_thread(len(body), decode)
+        return await self.read(body, decode)
+
+    async def decode_samples(self, body: bytes) -> list[Rollout | RolloutError]:
+        """Decode the body of POST /openrlhf, and return a rollout or an error for each query."""
+
+        def decode() -> list[Rollout | RolloutError]:
+            request = self.decode(_SAMPLES, body)
+            self.check_rows(len(request.query), "query")
+            for name, texts in (("query", request.query), ("labels", request.labels)):
+                self.check_sizes((len(text or "") for text in texts), len(body), name)
+            return openrlhf.rollouts_of(request)
+
+        return await self.read(body, decode)
+
+    async def decode_pairs(self, decoder: msgspec.json.Decoder[_P], body: bytes) -> _P:
+        """Decode the body of POST /entailment or POST /similarity."""
+
+        def decode() -> _P:
+            request = self.decode(decoder, body)
+            self.check_pairs(request.pairs, len(body))
+            return request
+
+        return await self.read(body, decode)
 
     def check_sizes(self, sizes: Iterable[int], body: int, path: str) -> None:
         """Raise 413 for a row above the limit. A body below the limit contains no such row."""
@@ -86,6 +113,7 @@ class _Rows(msgspec.Struct):
 
 
 _ROWS_REQUEST = msgspec.json.Decoder(RowsRequest)
+_SAMPLES = msgspec.json.Decoder(openrlhf.SampleRequest)
 _RAW_ROWS = msgspec.json.Decoder(_Rows)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import BackendError, needs_extra
-from rag_rewards.server.batching import INLINE_BYTES
 from rag_rewards.server.guard import ClientGone, TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.request_errors import RequestError
@@ -30,7 +29,7 @@ class Responder:
 
     options        the limits of a request
     telemetry      the counters of requests and errors
-    pending_bytes  returns the size of the large requests that wait or are scored
+    pending_bytes  returns the size of the requests that wait or are scored
     is_prompt      returns whether a body of this size is scored within a few milliseconds
     """
 
@@ -44,7 +43,7 @@ class Responder:
         self.options, self.telemetry = options, telemetry
         self._pending_bytes, self._is_prompt = pending_bytes, is_prompt
         self._receiving = 0
-        """Size of the large bodies that are being received, in bytes."""
+        """Size of the bodies that are being received, in bytes."""
 
     async def answer(self, request: Request, handler: Handler) -> Response:
         """Read the body and handle it within the deadline. Errors become responses."""
@@ -64,22 +63,21 @@ class Responder:
         return json_response(_ENCODE(failure.body), failure.status, failure.headers)
 
     async def _receive(self, request: Request) -> bytes:
-        """Return the body. 503 as soon as the large requests in memory exceed their limit."""
-        large = 0
+        """Return the body. 503 as soon as the requests in memory exceed their limit."""
+        received = 0
 
         def count(size: int) -> None:
-            nonlocal large
-            if size > INLINE_BYTES:
-                self._receiving += size - large
-                large = size
-                if self._receiving + self._pending_bytes() > self.options.max_pending:
-                    reason = "other large requests are being received or scored"
-                    raise RequestError(503, "Busy", reason, retry_after=BUSY_SECONDS)
+            nonlocal received
+            self._receiving += size - received
+            received = size
+            if self._receiving + self._pending_bytes() > self.options.max_pending:
+                reason = "other requests are being received or scored"
+                raise RequestError(503, "Busy", reason, retry_after=BUSY_SECONDS)
 
         try:
             return await body_of(request.receive, self.options.max_body, count)
         finally:
-            self._receiving -= large
+            self._receiving -= received
 
     def _request_error(self, error: Exception) -> RequestError:
         """Return the error for the client. Details of unexpected errors are only logged."""
@@ -111,9 +109,9 @@ class Responder:
             )
         finally:
             disconnected.cancel()
+            scoring.cancel()  # also if this request is itself cancelled; ignored if it is done
         if scoring in done:
             return scoring.result()
-        scoring.cancel()
         if done:
             raise ClientGone
         raise asyncio.TimeoutError

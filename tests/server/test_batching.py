@@ -20,6 +20,7 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rewards import truthfulness
+from rag_rewards.server import openrlhf
 from rag_rewards.server.batching import THREADS
 from rag_rewards.server.telemetry import Circuit, Rate
 from rag_rewards.testing import TableJudge
@@ -340,9 +341,9 @@ def test_large_requests_have_a_limit_also_after_their_deadline(
             # Of the ten requests up to the limit, those without a thread end at the deadline.
             assert statuses == {504: 10, 503: 10}
             assert len(running) == THREADS
-            assert THREADS * 100_000 < recipe.batcher.pending_bytes < (THREADS + 1) * 100_000
+            assert THREADS * 100_000 < server.workers.pending_bytes < (THREADS + 1) * 100_000
             can_end.set()
-            while recipe.batcher.pending_bytes:
+            while server.workers.pending_bytes:
                 await asyncio.sleep(0.01)
             assert len(running) == THREADS
             assert (await client.post("/score", json=body)).status_code == 200
@@ -352,6 +353,108 @@ def test_large_requests_have_a_limit_also_after_their_deadline(
         return len(running) == THREADS and sum(request.done() for request in requests) == 10
 
     run_and_advance(test(), DEADLINE, is_full)
+
+
+def test_large_requests_of_openrlhf_are_read_in_the_same_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    can_end, running, requests = threading.Event(), [], []
+    rollouts_of = openrlhf.rollouts_of
+
+    def wait_and_read(request: openrlhf.SampleRequest) -> Any:
+        running.append(threading.current_thread())
+        assert can_end.wait(WAIT_SECONDS)
+        return rollouts_of(request)
+
+    monkeypatch.setattr(openrlhf, "rollouts_of", wait_and_read)
+    prompt = "x" * 100_000
+    body = {"query": [prompt + r"\boxed{a}"], "prompts": [prompt], "labels": ['{"answers": "a"}']}
+
+    async def test() -> None:
+        async with connect(PLAN, max_pending=2_000_000, deadline=DEADLINE) as (client, server):
+            requests.extend(
+                asyncio.ensure_future(client.post("/openrlhf", json=body)) for _ in range(20)
+            )
+            answers = await asyncio.gather(*requests)
+            assert Counter(answer.status_code for answer in answers) == {504: 10, 503: 10}
+            assert len(running) == THREADS
+            assert {thread.name[:7] for thread in running} == {"scoring"}
+            assert server.workers.pending_bytes > THREADS * 200_000
+            can_end.set()
+            while server.workers.pending_bytes:
+                await asyncio.sleep(0.01)
+            assert (await client.post("/openrlhf", json=body)).json()["rewards"] == 1.0
+
+    def is_full() -> bool:
+        return len(running) == THREADS and sum(request.done() for request in requests) == 10
+
+    run_and_advance(test(), DEADLINE, is_full)
+
+
+def test_small_requests_that_wait_for_a_model_are_counted() -> None:
+    async def test() -> None:
+        async with connect(PLAN, Models(judge=SlowJudge()), max_pending=100_000) as (
+            client,
+            server,
+        ):
+            body = {"rollouts": [row(0) | {"context": "x" * 30_000}]}
+            answers = await asyncio.gather(*[client.post("/score", json=body) for _ in range(9)])
+            statuses = [answer.status_code for answer in answers]
+            # One more request can pass while its body is not yet counted as waiting.
+            assert statuses.count(200) in (3, 4)
+            assert statuses.count(200) + statuses.count(503) == 9
+            assert server.workers.pending_bytes == 0
+
+    run_in_virtual_time(test())
+
+
+def test_small_requests_for_pairs_are_counted() -> None:
+    class SlowSimilarity:
+        fingerprint = "slow"
+
+        async def similarity(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+            await asyncio.sleep(0.05)
+            return [0.5] * len(pairs)
+
+        async def close(self) -> None:
+            return None
+
+    async def test() -> None:
+        models = Models(similarity=SlowSimilarity())
+        async with connect(PLAN, models, max_pending=100_000) as (client, server):
+            body = {"pairs": [["x" * 30_000, "y"]]}
+            answers = await asyncio.gather(
+                *[client.post("/similarity", json=body) for _ in range(9)]
+            )
+            statuses = [answer.status_code for answer in answers]
+            # One more request can pass while its body is not yet counted as waiting.
+            assert statuses.count(200) in (3, 4)
+            assert statuses.count(200) + statuses.count(503) == 9
+            assert server.workers.pending_bytes == 0
+
+    run_in_virtual_time(test())
+
+
+def test_a_cancelled_request_ends_its_scoring() -> None:
+    async def test() -> None:
+        judge = SlowJudge(0.2)
+        async with connect(PLAN, Models(judge=judge), batch_wait=0.0) as (client, server):
+            assert server.ready is not None
+            assert server.ready.recipe is not None
+            first, second = (
+                asyncio.ensure_future(client.post("/score", json={"rollouts": [row(i)]}))
+                for i in range(2)
+            )
+            while server.ready.recipe.batcher.waiting != 1 or not judge.running:
+                await asyncio.sleep(0.01)  # the second one waits for the first one
+            second.cancel()
+            await asyncio.gather(second, return_exceptions=True)
+            await asyncio.sleep(0)
+            assert server.ready.recipe.batcher.waiting == 0
+            assert (await first).status_code == 200
+            assert judge.calls == [1]
+
+    run_in_virtual_time(test())
 
 
 def test_the_deadline_of_a_large_request_stops_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +479,7 @@ def test_the_deadline_of_a_large_request_stops_its_thread(monkeypatch: pytest.Mo
             assert (await client.post("/score", json={"rollouts": rows})).status_code == 504
             await asyncio.gather(*asyncio.all_tasks() - others, return_exceptions=True)
             can_end.set()
-            while recipe.batcher.pending_bytes:
+            while server.workers.pending_bytes:
                 await asyncio.sleep(0.01)
             assert len(scored) == 1
 

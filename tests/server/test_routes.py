@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import math
+import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from growth import assert_linear
 from running_server import ARENA, connect, run
 
 import rag_rewards as rr
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import DataError, UsageError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rows import decode_row
+from rag_rewards.server import openrlhf
 from rag_rewards.server.options import ServerOptions
 
 PLAN = RecipeSpec(recipe="arena")
@@ -284,6 +287,50 @@ class TestOpenRLHF:
         status, answer = self.answer(self.request("a", "aa"), RecipeSpec(recipe="ctrl-rag"))
         assert status == 409
         assert "agent executor" in answer["error"]["message"]
+
+
+def longest_overlap(prompt: str, query: str) -> int:
+    sizes = range(min(len(prompt), len(query)), openrlhf.MIN_OVERLAP - 1, -1)
+    return next((size for size in sizes if prompt.endswith(query[:size])), 0)
+
+
+def test_the_overlap_of_texts_with_periods_is_the_longest() -> None:
+    draw, found = random.Random(1), 0
+
+    def text(period: str) -> str:
+        """Return a text that begins or ends with repetitions, some of them cut."""
+        parts = [(period * 12)[: draw.randrange(30)], "".join(draw.choices("ab", k=2))]
+        return "".join(draw.sample(parts, 2)) + period * draw.randrange(8)
+
+    for _ in range(5000):
+        period = "".join(draw.choices("ab", k=draw.randrange(1, 5)))
+        prompt = text(period) + text(period)
+        query = prompt[draw.randrange(len(prompt)) :] * draw.randrange(2) + text(period)
+        overlap = openrlhf._overlap(prompt, query)
+        assert overlap == longest_overlap(prompt, query), (prompt, query)
+        found += overlap > 0
+    assert 1000 < found < 5000
+
+
+@pytest.mark.parametrize("unit", ["a", "ab", "<|im_start|>", "\n" * 31 + "x"])
+def test_the_start_of_a_response_is_found_without_a_loop_over_characters(unit: str) -> None:
+    prompt = unit * (200_000 // len(unit)) + "?"
+    lines = 0
+
+    def count(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        lines += event == "line" and frame.f_code.co_filename == openrlhf.__file__
+        return count
+
+    previous = sys.gettrace()
+    sys.settrace(count)
+    try:
+        assert openrlhf.response_start(prompt[9:] + "Seine", prompt) == len(prompt) - 9
+        with pytest.raises(DataError, match="does not begin with its prompt"):
+            openrlhf.response_start(prompt[9:-1] + "!" * 99, prompt)
+    finally:
+        sys.settrace(previous)
+    assert 0 < lines < 500
 
 
 class TestToken:
