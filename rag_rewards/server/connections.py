@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
+from contextlib import suppress
 from typing import Any
 
 from rag_rewards.errors import needs_extra
@@ -15,15 +16,48 @@ MAX_HEAD_BYTES = 1 << 16
 HEAD_SECONDS = 30.0
 """Maximum time from the opening of a connection, or from the first byte of a further request, to
 the end of the headers."""
+MAX_CONNECTIONS = 2048
+"""Maximum number of open connections. Further ones get 503 after their first bytes."""
+_SPARE_FILES = 128
+"""Number of files that a process may open besides connections."""
+_REFUSED = 64
+"""Number of connections above the limit that can be open for their 503."""
 
 _HEAD_END = b"\r\n\r\n"
+_BUSY_BODY = b'{"error":{"type":"Busy","message":"too many connections","path":""}}'
+_BUSY = b"\r\n".join(
+    [
+        b"HTTP/1.1 503 Service Unavailable",
+        b"content-type: application/json",
+        b"content-length: %d" % len(_BUSY_BODY),
+        b"retry-after: 1",
+        b"connection: close",
+        b"",
+        _BUSY_BODY,
+    ]
+)
 
 _Protocol: Any = AutoHTTPProtocol
 
 
-class LimitedProtocol(_Protocol):  # type: ignore[misc]
-    """The protocol of uvicorn, which closes a connection whose head is too long or too slow."""
+def max_connections() -> int:
+    """Return the maximum number of open connections, for which the process needs open files."""
+    with suppress(ImportError):  # on Windows
+        import resource
 
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files != resource.RLIM_INFINITY:
+            return min(MAX_CONNECTIONS, max(files - _SPARE_FILES - _REFUSED, 16))
+    return MAX_CONNECTIONS
+
+
+class LimitedProtocol(_Protocol):  # type: ignore[misc]
+    """The protocol of uvicorn with a limit of connections.
+
+    It also closes a connection whose head is too long or too slow.
+    """
+
+    _is_refused = False
     _head_bytes = 0
     _head_end = b""
     """The last bytes of an incomplete head, which can contain a part of its end."""
@@ -32,8 +66,16 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
     def connection_made(self, transport: Transport) -> None:
         super().connection_made(transport)
         self._start_timer()
+        excess = len(self.connections) - max_connections()
+        self._is_refused = excess > 0
+        if excess > _REFUSED:
+            self._close()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            self.transport.write(_BUSY)
+            self._close()
+            return
         if self._awaits_head and self._is_too_long(data):
             self._close()
             return

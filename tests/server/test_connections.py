@@ -58,6 +58,59 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
     return True
 
 
+async def request(address: tuple[str, int]) -> tuple[bytes, asyncio.StreamWriter]:
+    """Return the head of an answer, and its connection, which stays open."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(REQUEST % 2 + b"ab")
+    return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_SECONDS), writer
+
+
+def test_connections_above_the_limit_get_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
+
+    async def test() -> None:
+        async with connected() as (reader, writer):
+            address = writer.get_extra_info("peername")
+            heads = [await request(address) for _ in range(4)]
+            assert [head.split(b" ")[1] for head, _ in heads] == [b"200"] * 2 + [b"503"] * 2
+            assert b"retry-after: 1" in heads[-1][0]
+            writer.write(REQUEST % 2 + b"ab")  # open connections are not affected
+            assert await answer_of(reader) == b"2"
+            heads[0][1].close()  # so that another one is accepted
+            for _ in range(100):
+                head, other = await request(address)
+                other.close()
+                if head.split(b" ")[1] == b"200":
+                    break
+                await asyncio.sleep(0.01)
+            assert head.split(b" ")[1] == b"200"
+            for _, each in heads:
+                each.close()
+
+    run(test)
+
+
+def test_connections_far_above_the_limit_are_closed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 0)
+    monkeypatch.setattr(connections, "_REFUSED", 0)
+
+    async def test() -> None:
+        async with connected() as (reader, _):
+            assert await is_closed(reader)
+
+    run(test)
+
+
+def test_the_limit_of_connections_leaves_files_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    assert 512 < connections.max_connections() < 1024 - 128
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
+    assert connections.max_connections() == connections.MAX_CONNECTIONS
+
+
 def test_an_endless_head_closes_the_connection() -> None:
     async def test() -> None:
         async with connected() as (reader, writer):
