@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from rag_rewards.baseline_prompts import prompts_of
+from rag_rewards.code_digest import code_digest, without_addresses
 from rag_rewards.compose import AtLeast
 from rag_rewards.decision import Decision
 from rag_rewards.errors import (
@@ -24,6 +25,7 @@ from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.reward import (
     Batch,
+    BatchReward,
     Composite,
     FunctionReward,
     Reward,
@@ -33,7 +35,7 @@ from rag_rewards.reward import (
 from rag_rewards.rewards.igpo import IgpoReward
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.settings import Settings, did_you_mean, flatten
-from rag_rewards.signature import Signature, release
+from rag_rewards.signature import CODE_KEY, Signature, release
 from rag_rewards.training.settings import NOT_STATED, Training
 from rag_rewards.turns.turn import check_environment
 from rag_rewards.version import __version__
@@ -167,21 +169,27 @@ class Recipe:
 
         Settings of a built-in recipe are written as the shorter list of differences: from the
         defaults or, where it is shorter, from the hardened profile. Other recipes write all
-        settings, because no version identifies their defaults.
+        settings and a digest of their code, because no version identifies them. Raises UsageError
+        for a function or an object without a stable identity.
         """
         decides = self.decision.settings if self.decision else {}
         if self.settings is None:
-            parts = [_identity(leaf) for leaf in self._leaves]
-            formula = {"formula": self.equation, "parts": parts}
-            return Signature(recipe=self.name, settings=formula | decides)
+            parts = [without_addresses(_identity(leaf)) for leaf in self._leaves]
+            formula = {"formula": without_addresses(self.equation), "parts": parts}
+            return Signature(recipe=self.name, settings=formula | self._code | decides)
         values = flatten(self.settings)
         if self.definition is None or not self.built_in:
-            return Signature(recipe=self.name, settings=values | decides)
+            return Signature(recipe=self.name, settings=values | self._code | decides)
         plain = _differences(values, self.definition.defaults())
         hardened = _differences(values, self.definition.defaults(hardened=True))
         if len(hardened) < len(plain):
             return Signature(recipe=self.name, settings=hardened | decides, hardened=True)
         return Signature(recipe=self.name, settings=plain | decides)
+
+    @property
+    def _code(self) -> dict[str, str]:
+        correct = None if self.decision else self.correct
+        return {CODE_KEY: code_digest((self.total, self.components, correct))}
 
     @cached_property
     def signature(self) -> str:
@@ -274,7 +282,8 @@ class Recipe:
 
 def _identity(leaf: Reward) -> str:
     """Return a text that identifies a part of a composition."""
-    if isinstance(leaf, FunctionReward):
+    is_plain = type(leaf).__repr__ is object.__repr__
+    if is_plain or isinstance(leaf, (FunctionReward, BatchReward)):
         return leaf.name
     return leaf.signature if isinstance(leaf, Recipe) else repr(leaf)
 

@@ -217,7 +217,7 @@ class CorrectOf(Composite):
 class FunctionReward:
     """A plain function of one rollout as a reward. A result of None leaves the rollout unscored."""
 
-    function: Callable[[Rollout], float | int | bool | Score | None]
+    function: Callable[[Rollout], float | int | bool | Score | None] = field(repr=False)
     name: str
     scope: Scope = "rollout"
 
@@ -245,7 +245,7 @@ class FunctionReward:
 class BatchReward:
     """A callable of a batch that lacks attributes of a Reward; those that it has are used."""
 
-    function: Callable[[Sequence[Rollout]], list[Score]]
+    function: Callable[[Sequence[Rollout]], list[Score]] = field(repr=False)
     name: str
     scope: Scope = "rollout"
 

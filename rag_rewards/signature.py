@@ -23,6 +23,9 @@ from rag_rewards.errors import SettingError, SignatureError
 from rag_rewards.shorten import shorten
 from rag_rewards.version import __version__
 
+CODE_KEY = "code_digest"
+"""The key of the digest of the code of a recipe that is not built in."""
+
 
 class StageSignature(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The part of a signature that identifies one recipe.

@@ -26,6 +26,7 @@ LAYERS = [
         "process_environment",
         "rotating_file",
         "turn_entries",
+        "code_digest",
         "evidence.answer_template",
     ],
     ["evidence.protocols", "evidence.usage"],

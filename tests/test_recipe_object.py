@@ -665,7 +665,10 @@ def test_a_function_is_a_recipe():
     own = custom("brief", brief)
     score = own([Rollout(response="abc")])[0]
     assert (score.value, score.components, score.correct) == (0.25, {"brief": 0.25}, None)
-    assert own.signature == (f'rag-rewards {__version__} brief formula="brief" parts=["brief"]')
+    code = f'code_digest="{own.identity.settings["code_digest"]}"'
+    assert (
+        own.signature == f'rag-rewards {__version__} brief {code} formula="brief" parts=["brief"]'
+    )
     assert pickle.loads(pickle.dumps(own))([Rollout(response="abc")]) == [score]  # noqa: S301
 
 

@@ -208,7 +208,9 @@ def test_the_format():
         f'{HEAD} curriculum stages=[{{"recipe":"ground-grpo-stage1","until_step":100,'
         '"settings":{"aggregate":"mean"},"hardened":true},{"recipe":"ground-grpo"}]'
     )
-    assert custom("my own", brief).signature == f'{HEAD} "my own" formula="brief" parts=["brief"]'
+    own = custom("my own", brief)
+    code = f'code_digest="{own.identity.settings["code_digest"]}"'
+    assert own.signature == f'{HEAD} "my own" {code} formula="brief" parts=["brief"]'
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -252,7 +254,8 @@ def test_settings_of_a_recipe_that_is_not_built_in_are_all_written():
         names: tuple[str, ...] = ()
 
     rebuilt = dataclasses.replace(custom("own", brief), settings=Own(scale=2.0))
-    assert rebuilt.signature == f"{HEAD} own names=[] scale=2"
+    code = f'code_digest="{rebuilt.identity.settings["code_digest"]}"'
+    assert rebuilt.signature == f"{HEAD} own {code} names=[] scale=2"
 
 
 def test_keys_that_are_words_of_the_format_are_quoted():

@@ -13,7 +13,7 @@ from rag_rewards.errors import SettingError, SignatureError, UnknownRecipeError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.recipes.sample import sample_rollout, sample_search
 from rag_rewards.settings import build, did_you_mean, flatten
-from rag_rewards.signature import Signature, StageSignature, release
+from rag_rewards.signature import CODE_KEY, Signature, StageSignature, release
 from rag_rewards.version import __version__
 
 
@@ -141,7 +141,8 @@ def recorded_settings(
         )
     definition = definition or definition_of(stage.recipe)
     values = definition.defaults(hardened=stage.hardened, version=signature.version)
-    changes, decision = split_decision(stage.settings)
+    own = {key: value for key, value in stage.settings.items() if key != CODE_KEY}
+    changes, decision = split_decision(own)
     recorded = flatten(build(definition.settings, values | changes, stage.recipe))
     return recorded | (decision.settings if decision else {})
 
