@@ -110,6 +110,6 @@ def serve(
     )
     arguments = (recipe.optional_spec(), model_options, host, port, options, logs)
     if engine == "ray":
-        serve_on_ray(*arguments, replicas)
+        serve_on_ray(*arguments, replicas, token_file)
     else:
         run_server(*arguments)

@@ -15,7 +15,7 @@ import msgspec
 
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.request_ids import request_id_of, set_request_id
-from rag_rewards.server.telemetry import Telemetry, log
+from rag_rewards.server.telemetry import Telemetry, log, log_refusal
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -91,6 +91,7 @@ class Guard:
                     await self.app(scope, receive, send_and_watch)
                 else:
                     self.telemetry.record_request_error(refusal.kind)
+                    log_refusal(refusal)
                     await _send_error(send_and_watch, refusal)
             finally:
                 self.telemetry.in_flight.dec()

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.server.logs import LogOptions, configure_logs
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.run import check_address, server_of
+from rag_rewards.server.run import TOKEN_VARIABLE, check_address, read_token, server_of
 
 log = logging.getLogger("rag_rewards.server")
 
@@ -77,8 +78,12 @@ def serve_on_ray(
     options: ServerOptions,
     logs: LogOptions,
     replicas: ReplicaOptions,
+    token_file: Path | None = None,
 ) -> None:
     """Serve on a Ray cluster until SIGTERM or Ctrl-C, and then complete the requests in progress.
+
+    Each replica reads the token itself: from `token_file`, or from the environment variable
+    RAG_REWARDS_TOKEN of its process. The token is not sent to the cluster.
 
     Raises UsageError when Ray Serve already runs on the cluster, and when the replicas do not
     start, also because of one of these signals.
@@ -94,7 +99,7 @@ def serve_on_ray(
     server.telemetry.tracing.close()
     with needs_extra("ray"):
         import ray.serve  # noqa: F401
-    application = _builder(recipe, models, options, logs)
+    application = _builder(recipe, models, options, logs, token_file)
     with ray_cluster(replicas.ray_address):
         _handle_signals(_interrupt)  # after Ray, which sets its own handlers
         with _running(application, host, port, options, replicas):
@@ -192,12 +197,19 @@ def _stop(seconds: float) -> None:
 
 
 def _builder(
-    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions, logs: LogOptions
+    recipe: RecipeSource | None,
+    models: ModelOptions,
+    options: ServerOptions,
+    logs: LogOptions,
+    token_file: Path | None,
 ) -> Callable[[], Any]:
     """Return the function with which each replica builds the application of `serve`.
 
-    Paths become absolute, since each replica has its own folder.
+    Ray stores it in the cluster, so that it must not contain the token. Paths become absolute,
+    since each replica has its own folder.
     """
+    has_token, options = options.token is not None, replace(options, token=None)
+    token_file = None if token_file is None else token_file.absolute()
     spec = None if recipe is None else spec_of(recipe)
     recipe = recipe if spec is None else absolute_recipe(spec)
     models = absolute_models(models)
@@ -206,9 +218,22 @@ def _builder(
         from rag_rewards.server.routes import build
 
         configure_logs(logs.log_format)
-        return build(server_of(recipe, models, options, sends_traces=logs.traces)[0])
+        own = replace(options, token=_token(token_file)) if has_token else options
+        return build(server_of(recipe, models, own, sends_traces=logs.traces)[0])
 
     return build_application
+
+
+def _token(file: Path | None) -> str:
+    """Return the token in the file or the environment of a replica. OptionError without one."""
+    token = read_token(file)
+    if token is None:
+        raise OptionError(
+            "a replica has no token: set the environment variable {variable} on all nodes of the "
+            "cluster, or {token_file} with a file that they share",
+            variable=TOKEN_VARIABLE,
+        )
+    return token
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:

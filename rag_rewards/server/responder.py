@@ -13,7 +13,7 @@ from rag_rewards.errors import BackendError, needs_extra
 from rag_rewards.server.guard import ClientGone, TooLarge, body_of
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.request_errors import RequestError
-from rag_rewards.server.telemetry import Telemetry, log
+from rag_rewards.server.telemetry import Telemetry, log, log_refusal
 
 with needs_extra("server"):
     from fastapi import Request, Response
@@ -60,6 +60,8 @@ class Responder:
         """Return the response to a request that failed."""
         failure = self._request_error(error)
         self.telemetry.record_request_error(failure.kind)
+        if failure.status != 500:  # the log has its traceback
+            log_refusal(failure)
         return json_response(_ENCODE(failure.body), failure.status, failure.headers)
 
     async def _receive(self, request: Request) -> bytes:

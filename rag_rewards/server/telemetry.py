@@ -13,6 +13,7 @@ from typing import Any
 from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.errors import RolloutError, needs_extra
 from rag_rewards.rollout import Score, ScoreOrError
+from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.tracing import Tracing
 
 log = logging.getLogger("rag_rewards.server")
@@ -99,6 +100,14 @@ class Rate:
 def short_message(error: BaseException) -> str:
     """Return the message of an error, cut, and without characters that UTF-8 cannot encode."""
     return str(error)[:MAX_MESSAGE].encode("utf-8", "replace").decode()
+
+
+def log_refusal(error: RequestError) -> None:
+    """Log why a request is answered with an error. The client sees the same text."""
+    message = "request refused with status %d, %s: %s"
+    reason = f"{error.path}: {short_message(error)}" if error.path else short_message(error)
+    fields = {"status": error.status, "type": error.kind, "path": error.path}
+    log.warning(message, error.status, error.kind, reason, extra={"fields": fields})
 
 
 class Telemetry:

@@ -82,6 +82,33 @@ def test_requests_are_not_logged_by_default(record: Any) -> None:
     assert log.lines == []
 
 
+def test_refused_requests_are_logged_with_their_reason(record: Any) -> None:
+    log, text = record(JsonFormatter()), record(TextFormatter())
+
+    async def test() -> None:
+        async with connect(PLAN, token="s3cret", max_rows=1) as (client, _):
+            headers = {"X-Request-Id": "nine"}
+            await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
+            headers["Authorization"] = "Bearer s3cret"
+            for rows in ([{"response": 1}], [ARENA] * 2):
+                await client.post("/score", json={"rollouts": rows}, headers=headers)
+            await client.post("/score", content="\n{", headers=headers)
+
+    run(test)
+    lines = [json.loads(line) for line in log.lines]
+    assert [line["status"] for line in lines] == [401, 422, 413, 400]
+    assert all(line["level"] == "warning" and line["request_id"] == "nine" for line in lines)
+    assert lines[0]["message"] == (
+        "request refused with status 401, Unauthorized: missing or wrong token"
+    )
+    assert lines[1]["message"].startswith(
+        "request refused with status 422, RowError: rollouts[0].response: "
+    )
+    assert lines[1]["path"] == "rollouts[0].response"
+    assert not any("s3cret" in line for line in text.lines)
+    assert text.lines[2].endswith("a request has at most 1 rows, found 2 [request nine]")
+
+
 def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
     log = record(JsonFormatter())
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.server import on_ray
@@ -18,6 +19,7 @@ from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.options import ServerOptions
 
 pytest.importorskip("fastapi", reason="needs the extra server")
+cloudpickle = pytest.importorskip("ray.cloudpickle", reason="needs the extra ray")
 
 
 class ServeDouble(ModuleType):
@@ -130,6 +132,25 @@ def test_a_replica_that_waits_for_a_gpu_does_not_delay_the_end(serve, monkeypatc
     with pytest.raises(UsageError, match=r"^the server was stopped before its replicas"):
         run_serve()
     assert serve.calls == ["start", "delete rag-rewards", "shutdown"]
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_the_token_is_read_by_the_replicas(tmp_path, monkeypatch, has_file):
+    (tmp_path / "token").write_text("s3cret-token\n")
+    file = Path("token") if has_file else None
+    monkeypatch.chdir(tmp_path)
+    options = ServerOptions(token="s3cret-token")
+    recipe, no_models, logs = RecipeSpec(recipe="arena"), ModelOptions(), LogOptions()
+    build = on_ray._builder(recipe, no_models, options, logs, file)
+    assert b"s3cret" not in cloudpickle.dumps(build)
+    monkeypatch.chdir("/")  # that of a replica
+    monkeypatch.setattr(on_ray, "configure_logs", lambda _: None)
+    monkeypatch.delenv("RAG_REWARDS_TOKEN", raising=False)
+    if not has_file:
+        with pytest.raises(OptionError, match="a replica has no token"):
+            build()
+        monkeypatch.setenv("RAG_REWARDS_TOKEN", "s3cret-token")
+    assert build().token == b"s3cret-token"
 
 
 def test_replicas_receive_absolute_paths(serve, tmp_path, monkeypatch):
