@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import last_question, rollout_from_columns
@@ -75,7 +75,8 @@ class GroupRewards:
         `row` contains the gold data of the group, in the form of the fields of a row.
         """
         dialect = getattr(self.scorer.recipes[-1].settings, "dialect", "auto")
-        rollouts = [_rollout(row, each, decode, dialect) for each in trajectories]
+        is_read = self.scorer.models.policy is not None
+        rollouts = [_rollout(row, each, decode, dialect, is_read) for each in trajectories]
         everyone = [range(len(rollouts))]
         scores = self._unscored.handle(await self.scorer.score_each_async(rollouts, everyone))
         self._sums.check(scores)
@@ -97,13 +98,23 @@ def _rebuild(options: dict[str, Any], std_floor: float | None, patience: int) ->
 
 
 def _rollout(
-    row: Mapping[str, Any], trajectory: Any, decode: Decode, dialect: str
+    row: Mapping[str, Any], trajectory: Any, decode: Decode, dialect: str, reads_prompt: bool
 ) -> Rollout | RolloutError:
-    """Return a trajectory as a rollout. Each of several transitions is a turn."""
+    """Return a trajectory as a rollout. Each of several transitions is a turn.
+
+    `reads_prompt` is whether a policy reads the tokens of the prompt. Without the prompt that the
+    policy saw, the likelihoods would be those under the prompt of the recipe.
+    """
     fields = dict(row)
+    prompt = fields.get("prompt") or None
     if fields.get("question") is None:
-        fields["question"] = last_question(fields.get("prompt") or "")
-    given: dict[str, Any] = {"finish_reason": _finish_reason(trajectory)}
+        fields["question"] = last_question(prompt or "")
+    given: dict[str, Any] = {"finish_reason": _finish_reason(trajectory), "prompt": prompt}
+    if reads_prompt:
+        if not trajectory.transitions:
+            return DataError("missing: the trajectory has no transition", "prompt")
+        tokens = trajectory.transitions[0].ob.to_ints()
+        given |= {"prompt": prompt or decode(list(tokens)), "prompt_token_ids": list(tokens)}
     replies = [list(step.ac.tokens) for step in trajectory.transitions]
     if len(replies) > 1:
         turns = turns_of_spans(

@@ -17,10 +17,11 @@ advantage of each token into them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import rollout_from_columns
@@ -128,11 +129,21 @@ def _write(trace: Any, turns: Sequence[float]) -> None:
 
 
 def _rollout(scorer: Scorer, task: Any, trace: Any) -> Rollout | RolloutError:
+    """Return a trace as a rollout, with the messages that the policy saw as its prompt.
+
+    Without them, the likelihoods of a policy would be those under the prompt of the recipe.
+    """
+    prompt = _prompt(trace)
+    if prompt is None and scorer.models.policy is not None:
+        return DataError("missing: no message of the trace comes before the first reply", "prompt")
     if any(recipe.reads_turns for recipe in scorer.recipes):
         return rollout_from_columns(
-            _fields(task), response=_messages(trace), finish_reason=_finish_reason(trace)
+            _fields(task),
+            prompt=prompt,
+            response=_messages(trace),
+            finish_reason=_finish_reason(trace),
         )
-    return rollout_from_columns(_fields(task), response=_reply(trace))
+    return rollout_from_columns(_fields(task), prompt=prompt, response=_reply(trace))
 
 
 def _fields(task: Any) -> dict[str, Any]:
@@ -141,6 +152,12 @@ def _fields(task: Any) -> dict[str, Any]:
     if fields.get("question") is None:
         fields["question"] = task.prompt_text or None
     return fields
+
+
+def _prompt(trace: Any) -> list[dict[str, Any]] | None:
+    """Return the messages before the first one that the model sampled, None if there are none."""
+    before = takewhile(lambda node: not node.sampled, trace.nodes)
+    return [node.message.model_dump(exclude_none=True) for node in before] or None
 
 
 def _messages(trace: Any) -> list[dict[str, Any]]:
