@@ -251,8 +251,9 @@ TURNS: dict[str, tuple[str, str, str]] = {
 UNSCORED: dict[str, str] = {
     "trl": "The reward is `None`. TRL excludes the rollout from its group and sets its advantage "
     "to 0. `not_scored` counts it.",
-    "verl": "The rollout and its group fail. Set "
-    "`trainer.v1.sampler.sync_refill_failed_groups=True`, so that verl replaces the group.",
+    "verl": "With [`RagReplayBuffer`](verl.md#recipes-of-scope-group), which `init verl` writes, "
+    "the group fails and verl replaces it. Without it, the agent loop `rag_group` fails the group, "
+    "and the reward manager only the rollout: the synchronous trainer then trains on the rest.",
     "openrlhf": "The training ends, because OpenRLHF has no value for a missing reward. With "
     "`error_value` (on a server: `--on-error value`), the rollout gets this number and is counted, "
     "logged, and marked as `rag_rewards_error`. In the agent executor, all rollouts of the prompt "

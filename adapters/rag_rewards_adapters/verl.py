@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import msgspec
@@ -40,6 +41,12 @@ NEEDS_STEP = (
     "get it (verl 0.9 and later), or start compute_score once for each stage"
 )
 """The error of a curriculum in a plain function."""
+NEEDS_MANAGER = (
+    "recipe {name} calls models, and if one fails for a rollout, verl would train on the other "
+    "rollouts of the prompt: use the agent loop rag_group, or the reward manager "
+    "(reward.reward_manager.name=rag_rewards), which checks that verl replaces the group"
+)
+"""The error of a recipe with models in a plain function, which does not know the configuration."""
 
 _ROUTER_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
 """Arguments that verl's naive manager adds for rewards that use its reward model."""
@@ -50,8 +57,8 @@ class ComputeScore:
 
     Returns the reward as `score`, the components of the recipe and, if the recipe defines a correct
     answer, `acc`. All samples have the same keys. Raises UsageError for invalid settings, for
-    recipes of group scope and for curricula; RolloutError if a rollout cannot be scored, which verl
-    counts as failed.
+    recipes of group scope, for curricula and, from verl 0.9 on, for recipes with models;
+    RolloutError if a rollout cannot be scored, which verl counts as failed.
 
     The function reads only the text. The reward manager `rag_rewards` and the agent loop also read
     token ids and tool turns.
@@ -97,7 +104,10 @@ async def compute_score_async(
     extra_info: Any = None,
     **reward_kwargs: Any,
 ) -> dict[str, float]:
-    """The same for recipes with a judge: many rollouts wait for their verdicts concurrently."""
+    """The same for recipes with a judge: many rollouts wait for their verdicts concurrently.
+
+    From verl 0.9 on, use the reward manager `rag_rewards` for them.
+    """
     scorer = compute_score.scorer(reward_kwargs)
     rollout = _rollout(solution_str, ground_truth, extra_info)
     return _numbers(scorer, (await scorer.score_each_async([rollout]))[0])
@@ -136,7 +146,18 @@ def _load(options: bytes) -> Scorer:
         raise UsageError(NEEDS_GROUP_LOOP.format(name=scorer.reward.name))
     if isinstance(scorer.reward, Curriculum):
         raise UsageError(NEEDS_STEP)
+    if scorer.has_models and _trains_partial_groups():
+        raise UsageError(NEEDS_MANAGER.format(name=scorer.reward.name))
     return scorer
+
+
+def _trains_partial_groups() -> bool:
+    """Return whether verl ignores the failure of a rollout: from 0.9 on, which has the manager."""
+    try:
+        major, minor, *_ = version("verl").split(".")
+        return (int(major), int(minor)) >= (0, 9)
+    except (PackageNotFoundError, ValueError):
+        return False
 
 
 def _rollout(response: str, ground_truth: Any, extra_info: Any) -> Rollout | RolloutError:

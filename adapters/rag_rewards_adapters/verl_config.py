@@ -10,14 +10,27 @@ The reward manager, `compute_score` and the agent loop read the same settings, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag_rewards.errors import UsageError
 
 if TYPE_CHECKING:
+    from rag_rewards.evidence.needs import ModelKind
     from rag_rewards.evidence.protocols import Models
     from rag_rewards.scorer import Scorer
+
+CHECKED_ROWS = 2_000
+"""The number of rows of each data file that are checked before training."""
+GROUP_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop=rag_group"
+REPLAY_BUFFER = (
+    "trainer.v1.sampler.custom_sampler.path=pkg://rag_rewards_adapters.verl_sampler "
+    "trainer.v1.sampler.custom_sampler.name=RagReplayBuffer "
+    "trainer.v1.sampler.sync_refill_failed_groups=True"
+)
+"""The settings that replace a group with a failed rollout, in `trainer.v1.trainer_mode=sync`."""
 
 RESERVED_NAMES = frozenset(("acc", "reward", "score", "uid", "index"))
 """Names that have a meaning in verl, so no component can have them."""
@@ -115,3 +128,98 @@ def compares_groups(options: Mapping[str, Any]) -> bool:
     from rag_rewards.evidence.protocols import Models
 
     return load_scorer(options, models=Models()).scope == "group"
+
+
+# --- checks before training ----------------------------------------------------------------------
+
+
+def check_training(config: Any) -> None:
+    """Check the recipe, its models and the first rows of the data files, before the training.
+
+    No model is loaded. Raises UsageError for invalid settings, for a model that is not set, and for
+    a configuration in which verl trains on the rest of a group after the failure of a model;
+    RolloutError, with the file and the position, for a row that cannot be scored.
+    """
+    from rag_rewards.evidence.protocols import Models
+    from rag_rewards_adapters.row_checks import check_rows
+    from rag_rewards_adapters.verl_rows import rollout_from_row
+
+    scorer = load_scorer(reward_options(config), models=Models())
+    _check_models(config, scorer)
+    if (config.data.get("custom_cls") or {}).get("path"):
+        return  # the columns of another class of data sets are not known
+    rollouts = (
+        (name, rollout_from_row(row, response="", prompt=row.get("prompt"), step=0))
+        for name, row in _first_rows(config.data)
+    )
+    check_rows(rollouts, scorer.recipes)
+
+
+def _check_models(config: Any, scorer: Scorer) -> None:
+    """Raise UsageError for a model that is not set, and for groups that lose single rollouts."""
+    from rag_rewards.model_options import missing_model
+    from rag_rewards.scorer import required_models
+    from rag_rewards_adapters.row_checks import example_rollouts
+
+    options, uses_loop = reward_options(config), _uses_group_loop(config)
+    given: dict[ModelKind, bool] = {
+        "policy": bool(options.get("model")) or uses_loop,
+        "judge": bool(options.get("judge")),
+        "entailment": bool(options.get("nli")),
+        "similarity": bool(options.get("similarity")),
+    }
+    examples = example_rollouts()
+    required = {kind for recipe in scorer.recipes for kind in required_models(recipe, examples)}
+    name = scorer.reward.name
+    if missing := sorted(kind for kind in required if not given[kind]):
+        way = f"use the policy's own rollout engine ({GROUP_LOOP}), or set"
+        raise missing_model(name, missing[0], way if missing[0] == "policy" else "set")
+    if required and not uses_loop and _keeps_partial_groups(config):
+        raise UsageError(
+            f"{name} calls models, and if one fails for a rollout, verl would train on the other "
+            f"rollouts of the prompt: set {GROUP_LOOP}, or {REPLAY_BUFFER}"
+        )
+
+
+def _uses_group_loop(config: Any) -> bool:
+    """Return whether an agent loop of this package, or one of the user, may score the groups."""
+    agent = config.actor_rollout_ref.rollout.get("agent") or {}
+    return agent.get("default_agent_loop") not in (None, "single_turn_agent", "tool_agent")
+
+
+def _keeps_partial_groups(config: Any) -> bool:
+    """Return whether verl trains on a group in which a rollout failed.
+
+    Only the synchronous V1 trainer does, with its own replay buffer. The asynchronous modes replace
+    the group, and an error ends the training of older trainers.
+    """
+    trainer = config.get("trainer") or {}
+    v1 = trainer.get("v1") or {}
+    if not trainer.get("use_v1") or v1.get("trainer_mode", "sync") != "sync":
+        return False
+    return not ((v1.get("sampler") or {}).get("custom_sampler") or {}).get("name")
+
+
+def _first_rows(data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the first rows of each local data file, each with its name for errors."""
+    for key in ("train_files", "val_files"):
+        files = plain_value(data.get(key) or [])
+        for file in dict.fromkeys([files] if isinstance(files, str) else files):
+            if Path(file).is_file():
+                for i, row in enumerate(islice(_rows(file), CHECKED_ROWS)):
+                    yield f"{i} of {file}", row
+
+
+def _rows(file: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file: Parquet, or one JSON object per line. verl reads no others."""
+    if file.endswith(".parquet"):
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(batch_size=256):
+                yield from batch.to_pylist()
+    elif file.endswith(".jsonl"):
+        import msgspec
+
+        with Path(file).open("rb") as lines:
+            yield from (msgspec.json.decode(line) for line in lines if line.strip())

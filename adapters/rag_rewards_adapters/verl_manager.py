@@ -23,6 +23,7 @@ from rag_rewards_adapters.response_text import (
 )
 from rag_rewards_adapters.verl import NEEDS_GROUP_LOOP
 from rag_rewards_adapters.verl_config import (
+    check_training,
     compares_groups,
     load_scorer,
     response_limit,
@@ -41,14 +42,16 @@ from rag_rewards_adapters.verl_turns import GDPO, PREFIX
 class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
     """Scores with the recipe of `reward.custom_reward_function.reward_kwargs`.
 
-    Raises UsageError at construction for invalid settings. A rollout that cannot be scored raises
-    RolloutError, which verl counts as a failed rollout. A recipe of group scope raises UsageError
-    for every rollout, because the agent loop `rag_group` has to score it.
+    Raises UsageError and RolloutError at construction for invalid settings, for a model that is not
+    set, and for a row of the data files that cannot be scored (`check_training`). A rollout that
+    cannot be scored raises RolloutError, which verl counts as a failed rollout. A recipe of group
+    scope raises UsageError for every rollout, because the agent loop `rag_group` has to score it.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
         options = reward_options(config)
+        check_training(config)
         self.template = template_arguments(config)
         self.name = str(options.get("recipe") or "curriculum")
         # The agent loop scores recipes of group scope, so no model is loaded for them here.

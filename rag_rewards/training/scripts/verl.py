@@ -23,7 +23,7 @@ from rag_rewards.training.settings import NOT_STATED, Training
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
 _SAMPLER = "trainer.v1.sampler"
-_SAMPLER_COMMENT = f"{FOR_REWARD}: replaces unscored groups and logs components"
+_SAMPLER_COMMENT = f"{FOR_REWARD}: checks the rows, replaces unscored groups, logs components"
 _NODE_WORKERS = 8
 _WORKERS = f"{YOUR_SETUP}: {_NODE_WORKERS} reward workers for each node"
 _NO_VALIDATION = f"{YOUR_SETUP}: without a validation file, no validation"
@@ -81,7 +81,9 @@ def _lines(start: Start) -> Iterator[Line]:
         yield from _advantage(training) if start.credit is None else _turn_credit(start.credit)
     reads_groups = start.scores_groups or bool(start.components)
     if reads_groups or start.needs_trained_policy or start.needs_turns:
-        yield from _group_loop()
+        loop = f"{_ROLLOUT}.agent.default_agent_loop=rag_group"
+        yield f"{FOR_REWARD}: scores a group together", (loop,)
+    yield from _replay_buffer()
 
 
 def _sampling(training: Training) -> Iterator[Line]:
@@ -132,9 +134,7 @@ def _gdpo(components: Mapping[str, float]) -> Iterator[Line]:
     yield comment, (f"+algorithm.gdpo_reward_weights={_hydra(list(components.values()))}",)
 
 
-def _group_loop() -> Iterator[Line]:
-    loop = f"{_ROLLOUT}.agent.default_agent_loop=rag_group"
-    yield f"{FOR_REWARD}: scores a group together", (loop,)
+def _replay_buffer() -> Iterator[Line]:
     yield _SAMPLER_COMMENT, (f"{_SAMPLER}.sync_refill_failed_groups=True",)
     yield (
         _SAMPLER_COMMENT,

@@ -58,8 +58,12 @@ def compose_config(tokenizer: Path, *overrides: str) -> Any:
 
 
 def config_with_manager(tokenizer: Path, *overrides: str) -> Any:
-    """Return the same configuration with the reward manager of this package."""
-    return compose_config(tokenizer, "reward.reward_manager.name=rag_rewards", *overrides)
+    """Return the same configuration with the reward manager and the buffer of this package."""
+    fixed = (
+        "reward.reward_manager.name=rag_rewards",
+        "trainer.v1.sampler.custom_sampler.name=RagReplayBuffer",
+    )
+    return compose_config(tokenizer, *fixed, *overrides)
 
 
 def worker_of(config: Any) -> RewardLoopWorker:

@@ -54,6 +54,7 @@ def buffer(kind, refill, **kwargs):
     )
 
 
+NONE_FAILED = {"rag_rewards/not_scored_groups": 0.0}
 BOTH = pytest.mark.parametrize("kind", [RagReplayBuffer, RagReplayBufferAsync])
 
 
@@ -63,7 +64,7 @@ def test_components_of_a_batch_are_metrics(queue, kind):
     queue.prompt("b", "finished", [{"clr": 2.0, "cost": 4.0}])
     batch, metrics = buffer(kind, print).sample(1, "train", 2)
     assert sorted(batch.keys) == ["a_0_0", "a_1_0", "b_0_0"]
-    assert metrics == {"rag_rewards/clr/mean": 1.0, "rag_rewards/cost/mean": 4.0}
+    assert metrics == NONE_FAILED | {"rag_rewards/clr/mean": 1.0, "rag_rewards/cost/mean": 4.0}
 
 
 @BOTH
@@ -79,6 +80,59 @@ def test_failed_groups_are_replaced_and_counted(queue, kind):
     assert batch.keys == ["new-1_0_0"]
     assert refilled == [1]
     assert metrics["training/rollout_failure/evicted_samples"] == 1
+
+
+@BOTH
+def test_a_group_with_some_scored_rollouts_is_replaced(queue, kind):
+    """verl's synchronous buffer would train on the scored rollouts and on padding."""
+
+    def refill(count):
+        assert count == 1
+        queue.prompt("new", "finished", [{"clr": 1.0}] * 2)
+
+    queue.prompt("a", "failure", [{"clr": 3.0}])
+    queue.prompt("b", "finished", [{"clr": 1.0}] * 2)
+    batch, metrics = buffer(kind, refill).sample(1, "train", 2)
+    assert sorted(batch.keys) == ["b_0_0", "b_1_0", "new_0_0", "new_1_0"]
+    assert metrics["rag_rewards/not_scored_groups"] == 1.0
+    assert metrics["rag_rewards/clr/mean"] == 1.0
+
+
+@BOTH
+def test_consecutive_batches_with_failed_groups_raise(queue, kind):
+    """The groups that need no model still complete each batch."""
+    names = iter(range(100))
+
+    def refill(count):
+        for _ in range(count):
+            queue.prompt(f"new-{next(names)}", "finished", [{}])
+
+    def sample(*statuses):
+        for status in statuses:
+            queue.prompt(f"{next(names)}", status, [{}])
+        return replay.sample(1, "train", 2)[1]["rag_rewards/not_scored_groups"]
+
+    replay = buffer(kind, refill)
+    assert [sample("failure", "finished"), sample("failure", "finished")] == [1.0, 1.0]
+    assert sample("finished", "finished") == 0.0
+    assert [sample("failure", "failure"), sample("failure", "finished")] == [2.0, 1.0]
+    with pytest.raises(GroupError, match=r"failed in 3 consecutive batches \(1 in the last one\)"):
+        sample("failure", "finished")
+
+
+@BOTH
+def test_few_failed_groups_of_a_large_batch_are_tolerated(queue, kind):
+    replay = buffer(kind, lambda count: queue.prompt("new", "finished", [{}]), patience=1)
+    for i in range(20):
+        queue.prompt(str(i), "failure" if i == 7 else "finished", [{}])
+    assert replay.sample(1, "train", 20)[1]["rag_rewards/not_scored_groups"] == 1.0
+
+
+@BOTH
+def test_validation_keeps_a_group_with_a_failed_rollout(queue, kind):
+    queue.prompt("a", "failure", [{"clr": 3.0}])
+    queue.kv_list = lambda: {"val": dict(queue.items)}
+    assert buffer(kind, print).sample(1, "val", 1)[0].keys == ["a_0_0"]
 
 
 @BOTH
@@ -100,4 +154,4 @@ def test_consecutive_failed_groups_raise(queue, kind):
 @BOTH
 def test_rollouts_without_components(queue, kind):
     queue.prompt("a", "finished", [{}])
-    assert buffer(kind, print).sample(1, "train", 1)[1] == {}
+    assert buffer(kind, print).sample(1, "train", 1)[1] == NONE_FAILED

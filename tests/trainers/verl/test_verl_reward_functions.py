@@ -71,7 +71,18 @@ def test_verls_naive_manager_loads_the_function(folder: Path, tokenizer: Any, pa
         ]
 
 
-def test_the_coroutine_sends_concurrent_judge_requests(folder: Path, tokenizer: Any) -> None:
+def test_a_recipe_with_models_is_refused() -> None:
+    """The function does not know whether verl trains on the rest of the group of a failure."""
+    models = {"judge": "http://localhost:1", "judge_model": "tiny"}
+    with pytest.raises(rr.UsageError, match=r"truthrl calls models.*manager\.name=rag_rewards"):
+        compute_score("qa", "\\boxed{a}", "a", recipe="truthrl", **models)
+
+
+def test_the_coroutine_sends_concurrent_judge_requests(
+    folder: Path, tokenizer: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(rag_rewards_adapters.verl, "version", lambda _: "0.8.0")
+
     def judge(request: Any) -> Reply:
         verdict = int("Garonne" in request.material)
         text = json.dumps({"explanation": "", "score": verdict})

@@ -363,12 +363,17 @@ def cluster() -> Iterator[None]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def train(config: Any, server: Any, log: Path) -> SimpleNamespace:
-    """Run verl's task runner, and return the batches of its actor and the log."""
+def train(
+    config: Any, server: Any, log: Path, batches: list[dict[str, Any]] | None = None
+) -> SimpleNamespace:
+    """Run verl's task runner, and return the batches of its actor and the log.
+
+    `batches` gets those of a training that ends with an error, too.
+    """
     import pytest
     from verl.trainer.main_ppo import TaskRunnerV1
 
-    batches: list[dict[str, Any]] = []
+    batches = [] if batches is None else batches
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERL_FILE_LOGGER_PATH", str(log))
         stand_in(patch, server, batches)
