@@ -20,6 +20,7 @@ from rag_rewards.rows.columns import check_columns, column_names
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards.training.turn_sums import TurnSums
+from rag_rewards_adapters.turn_rows import SearchCheck
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 T = TypeVar("T")
@@ -76,6 +77,7 @@ class TrainerReward(ABC, Generic[B]):
         self._std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
         self._sums = TurnSums(self._way_to_turn_credit)
+        self._searches = SearchCheck()
         self.last_scores: list[Score | None] = []
         """The scores of the last batch, None for an unscored completion."""
 
@@ -131,13 +133,14 @@ class TrainerReward(ABC, Generic[B]):
     def _score(self, batch: B) -> list[Any]:
         """Return the reward of each completion."""
         groups, rollouts = self._groups(batch), self._rollouts(batch)
-        return self._rewards(batch, self.scorer.score_each(rollouts, groups), groups)
+        results = self.scorer.score_each(rollouts, groups)
+        return self._rewards(batch, rollouts, results, groups)
 
     async def _score_async(self, batch: B) -> list[Any]:
         """Return the reward of each completion, for callers with an event loop."""
         groups, rollouts = self._groups(batch), self._rollouts(batch)
         results = await self.scorer.score_each_async(rollouts, groups)
-        return self._rewards(batch, results, groups)
+        return self._rewards(batch, rollouts, results, groups)
 
     def _rollouts(self, batch: B) -> list[Rollout | RolloutError]:
         columns = self._fields(batch.columns)
@@ -163,10 +166,15 @@ class TrainerReward(ABC, Generic[B]):
             raise missing_model(self.__name__, kind, way)
 
     def _rewards(
-        self, batch: B, results: Sequence[ScoreOrError], groups: Groups | None
+        self,
+        batch: B,
+        rollouts: Sequence[Rollout | RolloutError],
+        results: Sequence[ScoreOrError],
+        groups: Groups | None,
     ) -> list[Any]:
         """Return the values that the trainer gets. None marks an unscored completion."""
-        scores = self._unscored.handle(results, batch.positions)
+        self._searches.check(self.scorer.recipes, rollouts)
+        scores = self._unscored.handle(results, rollouts, batch.positions)
         self.last_scores = scores
         if not self.has_turn_credit:
             self._sums.check(scores)

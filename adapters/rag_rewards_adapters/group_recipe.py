@@ -10,6 +10,7 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit
 from rag_rewards_adapters.credit_choice import credit_of
 from rag_rewards_adapters.stage_checks import refuse_curriculum
+from rag_rewards_adapters.turn_rows import SearchCheck
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 
@@ -37,3 +38,4 @@ class GroupRecipe:
         self.credit = credit_of(credit, credit_options, self.scorer, std_floor)
         self.std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
+        self._searches = SearchCheck()

@@ -269,9 +269,13 @@ class RagReward(TrainerReward["_Batch"]):
     # --- rewards -------------------------------------------------------------------------------
 
     def _rewards(
-        self, batch: _Batch, results: Sequence[ScoreOrError], groups: Groups | None
+        self,
+        batch: _Batch,
+        rollouts: Sequence[Rollout | RolloutError],
+        results: Sequence[ScoreOrError],
+        groups: Groups | None,
     ) -> list[Any]:
-        values = super()._rewards(batch, results, groups)
+        values = super()._rewards(batch, rollouts, results, groups)
         filled = with_group_means(values, groups or ())
         return batch.for_all_samples(exactly_flat(filled, groups or ()))
 

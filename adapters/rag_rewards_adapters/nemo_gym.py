@@ -20,6 +20,7 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.group_values import component_metrics
 from rag_rewards_adapters.stage_checks import refuse_curriculum
+from rag_rewards_adapters.turn_rows import SearchCheck
 from rag_rewards_adapters.unscored_handler import with_value
 
 ROW = "verifier_metadata"
@@ -46,11 +47,12 @@ class Verifier:
                 "choose another recipe, or a trainer that passes complete groups"
             )
         refuse_curriculum(self.scorer.reward, "NeMo Gym", "configure a server for each stage")
-        self._sums = TurnSums()
+        self._sums, self._searches = TurnSums(), SearchCheck()
 
     async def score(self, request: Mapping[str, Any]) -> Score:
         """Return the score of a request. Raises RolloutError for an unscored rollout."""
         rollout = rollout_of(request)
+        self._searches.check(self.scorer.recipes, [rollout])
         result = with_value((await self.scorer.score_each_async([rollout]))[0])
         if isinstance(result, RolloutError):
             raise result

@@ -41,7 +41,7 @@ from rag_rewards.turns.masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
-from rag_rewards_adapters.turn_rows import dialect_at, turn_rows, with_limit
+from rag_rewards_adapters.turn_rows import SearchCheck, dialect_at, turn_rows, with_limit
 from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
 
 RAW_REWARD = "raw_reward"
@@ -196,7 +196,7 @@ class AgentScoring:
     def __init__(self, reward: Recipe, models: ModelOptions, options: ExecutorOptions) -> None:
         self.reward, self.options = reward, options
         self.unscored = UnscoredHandler(options.patience)
-        self.sums = TurnSums()
+        self.sums, self.searches = TurnSums(), SearchCheck()
         self.groups: SessionGroups[Output, Output] = SessionGroups()
         self._models, self._prompting = models.load(), models.prompt_options
         self._scorer: Scorer | None = None
@@ -245,12 +245,13 @@ class AgentScoring:
         rollouts = [read(self.reward, call, output) for output in outputs]
         if missing := scorer.missing([row for row in rollouts if isinstance(row, Rollout)]):
             raise missing_model(self.reward.name, min(missing))
+        self.searches.check(scorer.recipes, rollouts)
         results = await scorer.score_each_async(rollouts, [range(len(rollouts))])
         results = [_score_or_error(result, call) for result in results]
         error = first_error(results)
         if error is not None and self.options.error_value is None:
             raise error
-        scores = self.unscored.handle(results)
+        scores = self.unscored.handle(results, rollouts)
         self.sums.check(scores)
         rewards = _rewards(scores, self.options)
         for output, result, reward in zip(outputs, results, rewards, strict=True):

@@ -43,7 +43,7 @@ from rag_rewards.turn_entries import total, turn_rewards
 from rag_rewards.turns.masks import Span, runs
 from rag_rewards_adapters.credit_choice import credit_of
 from rag_rewards_adapters.group_values import component_means, group_values
-from rag_rewards_adapters.turn_rows import with_spans
+from rag_rewards_adapters.turn_rows import SearchCheck, with_spans
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 TURNS = "rag_turns"
@@ -100,6 +100,7 @@ class SkyRLRecipe:
         self.std_floor = std_floor
         self.environment = dict(environment or {})
         self._unscored = UnscoredHandler(patience)
+        self._searches = SearchCheck()
         self._sums = TurnSums("set credit= to a credit method")
 
     # --- the generator ---------------------------------------------------------------------------
@@ -116,7 +117,8 @@ class SkyRLRecipe:
         rollouts = [_rollout(batch, output, i, tokenizer) for i in range(len(output["loss_masks"]))]
         groups = list(positions_by_key(_instances(batch, len(rollouts))).values())
         results = await self.scorer.score_each_async(rollouts, groups)
-        scores = self._unscored.handle(results, range(len(rollouts)))
+        self._searches.check(self.scorer.recipes, rollouts)
+        scores = self._unscored.handle(results, rollouts)
         masks = [
             list(mask) if score else [0] * len(mask)
             for mask, score in zip(output["loss_masks"], scores, strict=True)

@@ -92,7 +92,8 @@ class SlimeRecipe(GroupRecipe):
         rollouts = [_rollout(sample) for sample in group]
         everyone = [range(len(group))]
         results = await self.scorer.score_each_async(rollouts, everyone)
-        scores = self._unscored.handle(results)
+        self._searches.check(self.scorer.recipes, rollouts)
+        scores = self._unscored.handle(results, rollouts)
         for sample, rollout, score in zip(group, rollouts, scores, strict=True):
             _keep(sample, rollout, score)
         if self.credit is None:

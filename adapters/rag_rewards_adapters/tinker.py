@@ -26,7 +26,7 @@ from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turns.masks import Span, turns_of_spans
 from rag_rewards_adapters.group_values import component_metrics, group_values
 from rag_rewards_adapters.stage_checks import refuse_curriculum
-from rag_rewards_adapters.turn_rows import turn_rows
+from rag_rewards_adapters.turn_rows import SearchCheck, turn_rows
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 Decode = Callable[[list[int]], str]
@@ -62,7 +62,7 @@ class GroupRewards:
         self.scorer = Scorer.load(self.options)
         refuse_curriculum(self.scorer.reward, "Tinker", "start a run for each stage")
         self._unscored = UnscoredHandler(patience)
-        self._sums = TurnSums()
+        self._sums, self._searches = TurnSums(), SearchCheck()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.options, self.std_floor, self.patience))
@@ -78,7 +78,9 @@ class GroupRewards:
         is_read = self.scorer.models.policy is not None
         rollouts = [_rollout(row, each, decode, dialect, is_read) for each in trajectories]
         everyone = [range(len(rollouts))]
-        scores = self._unscored.handle(await self.scorer.score_each_async(rollouts, everyone))
+        self._searches.check(self.scorer.recipes, rollouts)
+        results = await self.scorer.score_each_async(rollouts, everyone)
+        scores = self._unscored.handle(results, rollouts)
         self._sums.check(scores)
         values = group_values(scores, everyone, self.std_floor)
         return [(value, self._metrics(score)) for value, score in zip(values, scores, strict=True)]

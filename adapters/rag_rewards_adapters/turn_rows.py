@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import DataError
+from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.turns.masks import runs
 from rag_rewards.turns.trajectory import CUT_OFF
 from rag_rewards.turns.turn import TurnRow
+
+log = logging.getLogger("rag_rewards")
+
+FIRST_ROLLOUTS = 16
+"""The number of rollouts without any search result after which the message is logged."""
+
+
+class SearchCheck:
+    """Logs once that the first rollouts contain no search results, although the recipe reads turns.
+
+    The agent loop then has no search tool, or its results are not read.
+    """
+
+    def __init__(self) -> None:
+        self._rollouts = 0
+        self._is_done = False
+
+    def check(self, recipes: Sequence[Recipe], rollouts: Sequence[Rollout | RolloutError]) -> None:
+        """Log the message after FIRST_ROLLOUTS rollouts. `recipes` are those of the reward."""
+        if self._is_done or not any(recipe.needs_turns for recipe in recipes):
+            return
+        present = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
+        if any(turn.results for rollout in present for turn in rollout.turns or ()):
+            self._is_done = True
+            return
+        if any(rollout.turns is None and rollout.retrieved for rollout in present):
+            self._is_done = True
+            return
+        self._rollouts += len(present)
+        if self._rollouts >= FIRST_ROLLOUTS:
+            self._is_done = True
+            log.warning(
+                "none of the first %d rollouts has search results, but %s reads searches: give the "
+                "trainer a search tool, and check that the tags of its results are those of the "
+                "recipe",
+                self._rollouts,
+                recipes[-1].name,
+            )
 
 
 def dialect_at(reward: Recipe | Curriculum, step: int | None) -> str:

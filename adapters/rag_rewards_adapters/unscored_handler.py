@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 
 from rag_rewards.errors import BackendError, DataError, RolloutError
-from rag_rewards.rollout import Score, ScoreOrError
-from rag_rewards.shorten import plain
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.shorten import plain, shorten
 
 log = logging.getLogger("rag_rewards")
 
@@ -28,17 +28,21 @@ class UnscoredHandler:
         self._failed_batches = 0
 
     def handle(
-        self, results: Sequence[ScoreOrError], positions: Sequence[int] = ()
+        self,
+        results: Sequence[ScoreOrError],
+        rollouts: Sequence[Rollout | RolloutError] = (),
+        positions: Sequence[int] | None = None,
     ) -> list[Score | None]:
         """Return the scores, with None for unscored rollouts. Raise the first error as described.
 
-        `positions` are those of the rollouts in the trainer's batch. An error whose row has no id
-        names its position.
+        `positions` are those of the rollouts in the trainer's batch, if only some are scored. An
+        error whose row has no id names its position and the start of its question.
         """
         results = [with_value(result) for result in results]
-        for result, position in zip(results, positions, strict=False):
+        for i, result in enumerate(results):
             if isinstance(result, RolloutError) and result.row is None:
-                result.row = f"{position} of the batch"
+                rollout = rollouts[i] if i < len(rollouts) else None
+                result.row = place_of(i if positions is None else positions[i], rollout)
         scores = [result if isinstance(result, Score) else None for result in results]
         errors = [result for result in results if isinstance(result, RolloutError)]
         failures = [error for error in errors if isinstance(error, BackendError)]
@@ -66,6 +70,17 @@ class UnscoredHandler:
         )
         error.row, error.__cause__ = cause.row, cause
         return error
+
+
+def place_of(position: int, rollout: Rollout | RolloutError | None) -> str:
+    """Return the name of a row without an id in a message.
+
+    >>> place_of(5, Rollout(response="", question="Which river runs through Paris?"))
+    "5 of the batch (question 'Which river runs through Paris?')"
+    """
+    question = rollout.question if isinstance(rollout, Rollout) else None
+    place = f"{position} of the batch"
+    return place if question is None else f"{place} (question {shorten(question, 60)!r})"
 
 
 def with_value(result: ScoreOrError) -> ScoreOrError:

@@ -32,6 +32,7 @@ from rag_rewards_adapters.callables import each, value_of
 from rag_rewards_adapters.group_recipe import GroupRecipe
 from rag_rewards_adapters.group_values import component_metrics, group_values
 from rag_rewards_adapters.stage_checks import refuse_curriculum
+from rag_rewards_adapters.turn_rows import SearchCheck
 
 
 def reward(
@@ -49,9 +50,12 @@ def reward(
     scorer = each(recipe, **options).scorer
     refuse_curriculum(scorer.reward, "verifiers", "start a run for each stage")
     sums = TurnSums("use GroupCredit in an algorithm of prime-rl")
+    searches = SearchCheck()
 
     async def score(task: Any, trace: Any) -> float:
-        result = (await scorer.score_each_async([_rollout(scorer, task, trace)]))[0]
+        rollout = _rollout(scorer, task, trace)
+        searches.check(scorer.recipes, [rollout])
+        result = (await scorer.score_each_async([rollout]))[0]
         if isinstance(result, Score):
             trace.record_metrics(component_metrics(scorer.reward.name, result))
             sums.check([result])
@@ -82,7 +86,9 @@ class GroupCredit(GroupRecipe):
         """Write rewards, metrics and advantages into the traces of a group. Return the rewards."""
         everyone = [range(len(traces))]
         rollouts = [_rollout(self.scorer, trace.task.data, trace) for trace in traces]
-        scores = self._unscored.handle(await self.scorer.score_each_async(rollouts, everyone))
+        self._searches.check(self.scorer.recipes, rollouts)
+        results = await self.scorer.score_each_async(rollouts, everyone)
+        scores = self._unscored.handle(results, rollouts)
         values = group_values(scores, everyone)
         name = self.scorer.reward.name
         for trace, score, value in zip(traces, scores, values, strict=True):

@@ -27,8 +27,9 @@ from rag_rewards.rows.columns import to_builtins
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.response_text import finish_reason, opened_tag, response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
-from rag_rewards_adapters.turn_rows import dialect_at
+from rag_rewards_adapters.turn_rows import SearchCheck, dialect_at
 from rag_rewards_adapters.verl_config import (
+    check_training,
     load_scorer,
     response_limit,
     reward_options,
@@ -80,6 +81,7 @@ class _WorkerState:
     """
 
     groups: SessionGroups[_Session, Any] = field(default_factory=SessionGroups)
+    searches: SearchCheck = field(default_factory=SearchCheck)
     scorers: dict[Any, Scorer] = field(default_factory=dict)
     sums: TurnSums = field(
         default_factory=lambda: TurnSums("set algorithm.adv_estimator=rag_turn_return")
@@ -172,6 +174,7 @@ class RagGroupAgentLoop:
         """Return the scorer of all sessions of a worker, so that its policy is checked once."""
         if self.server_manager not in state.scorers:
             options = reward_options(self.config)
+            check_training(self.config)
             scorer = load_scorer(
                 options, template=template_arguments(self.config), models=self._models(options)
             )
@@ -206,6 +209,7 @@ class RagGroupAgentLoop:
         started = time.perf_counter()
         scorer = self._scorer(state)
         rollouts = [session.rollout for session in sessions]
+        state.searches.check(scorer.recipes, rollouts)
         results = await scorer.score_each_async(rollouts, [range(len(sessions))])
         results = [_score_or_error(result, scorer.models) for result in results]
         results = fail_groups(results, [range(len(results))])

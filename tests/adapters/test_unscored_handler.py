@@ -6,9 +6,10 @@ import pytest
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
 from rag_rewards.errors import BackendError, DataError, GroupError
-from rag_rewards.rollout import Score
+from rag_rewards.rollout import Rollout, Score
 
-GOOD, BAD, INVALID = Score(1.0), BackendError("down"), DataError("missing", "answers")
+GOOD, BAD = Score(1.0), BackendError("down")
+INVALID = DataError("missing", "answers")
 
 
 def test_an_error_of_the_first_batch_is_raised() -> None:
@@ -53,6 +54,15 @@ def test_a_score_without_a_value_is_an_error() -> None:
     assert handler.count == 2
     with pytest.raises(DataError, match="no reward"):
         handler.handle([Score(None)])
+
+
+def test_a_row_without_an_id_is_named_by_its_position_and_its_question() -> None:
+    rollouts = [Rollout(response="", question=f"Which river runs through {i}?") for i in range(64)]
+    missing = DataError("missing", "answers")
+    results = [missing if i == 41 else GOOD for i in range(64)]
+    where = r"row 41 of the batch \(question 'Which river runs through 41\?'\): answers: missing"
+    with pytest.raises(DataError, match=where):
+        UnscoredHandler().handle(results, rollouts)
 
 
 def test_an_error_with_a_row_keeps_it() -> None:
