@@ -234,6 +234,30 @@ def test_nan_and_infinity_are_errors_with_a_path(text, kind, path):
     assert str(caught.value).startswith(f"{path}: not a finite number: ")
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("evidence", "path"),
+    [
+        ({"logprobs": {"full": [-1.0, None], "without": {}}}, "logprobs.full[1]"),
+        ({"logprobs": {"full": [-1.0], "without": {"2": [None]}}}, "logprobs.without.2[0]"),
+        ({"nli": [{"premise": "", "hypothesis": "", "entailment": None}]}, "nli[0].entailment"),
+        ({"masked_logprobs": {"full": [[None]]}}, "masked_logprobs.full[0][0]"),
+    ],
+)
+def test_nan_and_infinity_in_the_evidence_of_a_mapping_are_errors(evidence, path, number):
+    def filled(value):
+        if isinstance(value, dict):
+            return {name: filled(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [filled(each) for each in value]
+        return number if value is None else value
+
+    row = {"response": "x", **filled(evidence)}
+    with pytest.raises(EvidenceError) as caught:
+        decode_row(row)
+    assert str(caught.value) == f"{path}: not a finite number: {number}"
+
+
 BAD_BYTE = "byte 0xe9 at position {} of the row is not UTF-8: convert the file to UTF-8"
 HALF_PAIR = "half of a surrogate pair: write both halves, or remove it"
 

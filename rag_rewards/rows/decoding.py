@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -57,11 +58,39 @@ def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
             raise rollout
         return rollout
     try:
-        return msgspec.convert(row, Rollout)
+        rollout = msgspec.convert(row, Rollout)
+        _check_evidence(rollout)
+        return rollout
     except msgspec.ValidationError as error:
         raise row_error(error) from None
     except (UnicodeError, RecursionError) as error:
         raise _not_json(error) from None
+
+
+def _check_evidence(rollout: Rollout) -> None:
+    """Raise EvidenceError for NaN and Infinity in evidence, which JSON cannot contain."""
+    for field in EVIDENCE_FIELDS:
+        if (fault := _infinite(getattr(rollout, field))) is not None:
+            path, value = fault
+            raise EvidenceError(f"not a finite number: {value}", f"{field}{path}")
+
+
+def _infinite(value: Any) -> tuple[str, float] | None:
+    """Return the path and the value of the first number that is not finite, else None."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ("", value)
+    if isinstance(value, (tuple, list)):
+        items: Iterable[tuple[str, Any]] = ((f"[{i}]", each) for i, each in enumerate(value))
+    elif isinstance(value, Mapping):
+        items = ((f".{name}", each) for name, each in value.items())
+    elif isinstance(value, msgspec.Struct):
+        items = ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+    else:
+        return None
+    for step, each in items:
+        if (fault := _infinite(each)) is not None:
+            return step + fault[0], fault[1]
+    return None
 
 
 def decode_line(line: bytes | str, decoder: msgspec.json.Decoder[R]) -> R | RolloutError:

@@ -17,7 +17,7 @@ from rag_rewards.rows.column_map import (
     value_at,
 )
 from rag_rewards.rows.columns import to_builtins
-from rag_rewards.rows.decoding import decode_or_error
+from rag_rewards.rows.decoding import decode_or_error, decode_row
 from rag_rewards.settings import did_you_mean
 from rag_rewards.tables.table import Table
 
@@ -119,7 +119,7 @@ def _is_missing(value: Any) -> bool:
 def _rollout(row: dict[str, Any]) -> Rollout | RolloutError:
     try:
         if not _has_decimals(row.get("answers")):
-            return msgspec.convert(row, Rollout)
+            return decode_row(row)
     except (msgspec.ValidationError, RolloutError, UnicodeError, RecursionError):
         pass  # for example arrays of numpy, and fields of documents that are missing
     # `to_builtins` also replaces NaN, which must not become the gold answer "nan".
