@@ -73,6 +73,9 @@ def evaluate(
     resamples: int = 1000,
     seed: int = 0,
     track: Track = None,
+    model: Annotated[str | None, Parameter(group=MODELS)] = None,
+    backend: Annotated[str, Parameter(group=MODELS)] = MODEL_DEFAULTS.policy.backend,
+    tokenizer: Annotated[str | None, Parameter(group=MODELS)] = None,
     nli: Annotated[str | None, Parameter(group=MODELS)] = None,
     device: Annotated[str | None, Parameter(group=MODELS)] = None,
     judge: Annotated[JudgeOptions, Parameter(name="*", group=JUDGE)] = MODEL_DEFAULTS.judge,
@@ -118,13 +121,21 @@ def evaluate(
         Random seed of the bootstrap.
     track
         Log the metrics and the signature of each file to this experiment tracker.
+    model
+        Policy that provides log-probabilities: a folder or the URL of a server.
+    backend
+        Library that runs the policy: transformers, vllm or sglang.
+    tokenizer
+        Folder of the tokenizer, for a policy on a server.
     nli
         Entailment model: a folder or the URL of a server.
     device
         Device of local models, such as cpu or cuda. The default is a GPU if there is one.
     """
     models = ModelGroups(
-        policy=PolicyOptions(device=device), encoders=EncoderOptions(nli=nli), judge=judge
+        policy=PolicyOptions(model=model, backend=backend, tokenizer=tokenizer, device=device),
+        encoders=EncoderOptions(nli=nli),
+        judge=judge,
     )
     options = EvaluateOptions(
         sources,

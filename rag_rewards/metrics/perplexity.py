@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood
+from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 
 _LARGEST = 700.0  # e^700 is finite
@@ -20,8 +23,8 @@ class Perplexity(MetricBase):
 
     S is the log-probability of a response in nats, and T its number of tokens. `without` is the
     perplexity without the supporting document whose removal lowers S most. With `span=answer`, the
-    tokens of the thinking section are excluded. A row needs `supporting` and `logprobs`. Source:
-    CTRL-RAG, section 5.2 and Figure 4, which write exp(−S).
+    tokens of the thinking section are excluded. A row needs `supporting`, and
+    `logprobs` or a policy. Source: CTRL-RAG, section 5.2 and Figure 4, which write exp(−S).
     """
 
     span: Literal["response", "answer"] = "response"
@@ -29,8 +32,15 @@ class Perplexity(MetricBase):
     name = "perplexity"
     parts = ("logprob", "logprob_without", "tokens", "rows")
 
+    @property
+    def _likelihood(self) -> ContrastiveLikelihood:
+        return ContrastiveLikelihood(span=self.span)
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        return self._likelihood.needs(rollout)
+
     def gauge(self, cache: AnswerCache) -> Gauge:
-        likelihood = ContrastiveLikelihood(span=self.span)
+        likelihood = self._likelihood
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
             details = likelihood([row])[0].details

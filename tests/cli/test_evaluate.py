@@ -451,6 +451,24 @@ def test_other_metrics_do_not_need_a_judge_that_is_down(cli, write, unused_addre
     assert judge_report["left_out"][0]["type"] == "BackendError"
 
 
+def test_perplexity_with_a_policy(cli, write, tmp_path, backends):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    import tiny_models
+
+    rows = [answer(text, id=text, supporting=[1]) for text in ("Paris", "Rome")]
+    documents = [{"text": "Paris is the capital of France."}, {"text": "Rome is a city."}]
+    path = write([each | {"question": "Capital?", "documents": documents} for each in rows])
+    without = evaluate_json(cli, path, "-m", "perplexity", code=3)
+    assert without["runs"][0]["metrics"][0]["left_out"][0]["path"] == "logprobs"
+    model = tiny_models.save(tmp_path / "model")
+    result = evaluate_json(cli, path, "-m", "perplexity", "--model", model)
+    (metric,) = result["runs"][0]["metrics"]
+    assert metric["counts"]["rows"] == 2
+    assert all(value > 1 for value in values_of(metric).values())
+    assert '"policy":"transformers model' in result["signature"]
+
+
 def test_trust_score_with_an_entailment_model(cli, write, tmp_path, backends):
     pytest.importorskip("torch")
     from test_nli import save_classifier
