@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
 from rag_rewards.groups import Groups, positions_by_key
+from rag_rewards.loading import import_object
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import (
     check_columns,
@@ -26,13 +27,14 @@ from rag_rewards.rows.columns import (
     to_builtins,
 )
 from rag_rewards.scorer import Scorer
+from rag_rewards.turns.blocks import block_of
 from rag_rewards.turns.masks import spans_of_lists
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.component_rewards import exactly_flat
 from rag_rewards_adapters.group_values import with_group_means
 from rag_rewards_adapters.ms_swift_messages import MessageTexts
 from rag_rewards_adapters.training_log import TrainingLog
-from rag_rewards_adapters.turn_rows import dialect_at, with_limit
+from rag_rewards_adapters.turn_rows import dialect_at, dialect_of_tags, queries_of, with_limit
 
 T = TypeVar("T")
 
@@ -62,6 +64,49 @@ def register(
 
         orms.update(component_rewards(name, components, options))
     return reward
+
+
+def register_search(
+    search: Callable[[str], Sequence[Mapping[str, Any]]] | str,
+    *,
+    dialect: str = "search-r1",
+    name: str = "search",
+) -> type:
+    """Add a scheduler with a search engine to `multi_turns` of ms-swift, and return its class.
+
+    search   function from a query to a list of documents (`{id?, title?, text}`), or its
+             `module:name`
+    dialect  the dialect in which the policy searches: the scheduler answers the first query of each
+             turn with a message of the user, until a turn has no query
+    name     name for `--multi_turn_scheduler`; `--max_turns` limits the turns
+
+    Raises UsageError for a dialect without tags.
+    """
+    from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
+
+    tags = dialect_of_tags(dialect)
+    retrieve = import_object(search) if isinstance(search, str) else search
+
+    class Search(MultiTurnScheduler):  # type: ignore[misc]
+        """Answers the queries of the policy."""
+
+        def check_finished(
+            self, infer_request: Any, response_choice: Any, current_turn: int
+        ) -> bool:
+            if not queries_of(response_choice.message.content or "", tags):
+                return True
+            return bool(super().check_finished(infer_request, response_choice, current_turn))
+
+        def step(
+            self, infer_request: Any, response_choice: Any, current_turn: int
+        ) -> dict[str, Any]:
+            query = queries_of(response_choice.message.content, tags)[0]
+            reply = {"role": "user", "content": block_of(retrieve(query), tags)}
+            infer_request.messages.append(reply)
+            return {"infer_request": infer_request}
+
+    multi_turns[name] = Search
+    return Search
 
 
 def use_k2_penalty() -> None:

@@ -9,8 +9,8 @@ the other samples of its prompt. The group is scored once, and each sample gets 
 that needs a policy uses the engine, unless `model` is set.
 
 With `agent=`, the trainer's multi-turn executor generates the sample with an environment of your
-own. The turns are its `action_ranges`. OpenRLHF has no advantages of turns, so their rewards are
-summed.
+own, and with `search=` with one that answers queries by a function of your own. The turns are its
+`action_ranges`. OpenRLHF has no advantages of turns, so their rewards are summed.
 
 The label of the data set (`--data.label_key label`) is the gold row as a JSON string, which
 `rag-rewards prepare --trainer openrlhf` writes. OpenRLHF 0.9.1 or later is required.
@@ -18,10 +18,11 @@ The label of the data set (`--data.label_key label`) is the gold row as a JSON s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from rag_rewards.backends.addresses import is_url
 from rag_rewards.definition import Recipe
@@ -37,17 +38,28 @@ from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.server.openrlhf import response_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards.training.turn_sums import TurnSums
+from rag_rewards.turns.blocks import block_of
+from rag_rewards.turns.dialects import ANSWER, Dialect
 from rag_rewards.turns.masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
-from rag_rewards_adapters.turn_rows import SearchCheck, dialect_at, turn_rows, with_limit
+from rag_rewards_adapters.turn_rows import (
+    SearchCheck,
+    dialect_at,
+    dialect_of_tags,
+    queries_of,
+    turn_rows,
+    with_limit,
+)
 from rag_rewards_adapters.unscored_handler import UnscoredHandler, with_value
 
 RAW_REWARD = "raw_reward"
 """The name under which the reward without `std_floor` is logged."""
 
 Output = dict[str, Any]
+Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
+"""A function from a query to documents."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,8 @@ def executor(
     prompt: Prompt | None = None,
     patience: int = 8,
     agent: type | str | None = None,
+    search: Retriever | str | None = None,
+    max_turns: int = 4,
     **named: Any,
 ) -> type:
     """Return a class `AgentExecutor` for a recipe in any form, with the options of its models.
@@ -84,6 +98,10 @@ def executor(
                  before the error is raised
     agent        class of an environment with several turns, an AgentInstance of OpenRLHF, or its
                  `module:name`. The recipe replaces the rewards of its steps.
+    search       function from a query to a list of documents (`{id?, title?, text}`), or its
+                 `module:name`, in place of `agent`: it answers the first query of each turn in the
+                 dialect of the recipe (`search-r1` for `auto`), until a turn has no query
+    max_turns    with `search`, number of turns of the policy at most
 
     `dump`, `dump_mb` and `dump_files` are those of DumpOptions.
     A rollout with `error_value` is counted, logged, and marked as `rag_rewards_error` in the
@@ -94,6 +112,11 @@ def executor(
     reward, models = _recipe_and_models(rest)
     if std_floor is not None and std_floor <= 0:
         raise UsageError(f"std_floor must be greater than 0, found {std_floor}")
+    if search is not None:
+        if agent is not None:
+            raise UsageError("agent and search both answer the policy: set one of them")
+        agent = _search_agent(search, dialect_of_tags(dialect_at(reward, None)), max_turns)
+    stop = getattr(agent, "stop", None)
     executor_options = ExecutorOptions(std_floor, error_value, prompt, patience, agent, dump)
     from openrlhf.utils.agent import AgentExecutorBase
 
@@ -114,6 +137,10 @@ def executor(
             llm_engine: Any,
             **further: Any,
         ) -> Output:
+            if stop is not None:
+                # In place: the samples of a prompt are known by their common object.
+                sampling_params.stop, sampling_params.include_stop_str_in_output = stop, True
+
             async def generate() -> Output:
                 output: Output = await self.inner.execute(
                     prompt=prompt,
@@ -146,6 +173,39 @@ def _inner_executor(agent: type | str | None) -> Any:
     if not (isinstance(instance, type) and issubclass(instance, AgentInstanceBase)):
         raise UsageError(f"agent={agent!r} is not a subclass of AgentInstanceBase of OpenRLHF")
     return MultiTurnAgentExecutor(instance)
+
+
+def _search_agent(search: Retriever | str, dialect: Dialect, max_turns: int) -> type:
+    """Return an environment that answers the queries of the policy in a dialect of tags.
+
+    Its attribute `stop` contains the tags that end a turn.
+    """
+    from openrlhf.utils.agent import AgentInstanceBase
+
+    retrieve: Retriever = import_object(search) if isinstance(search, str) else search
+
+    class SearchAgent(AgentInstanceBase):  # type: ignore[misc]  # the trainer is not typed
+        stop: ClassVar = [tags[1] for tags in (dialect.query, ANSWER) if tags]
+
+        def __init__(self) -> None:
+            self.turns = 0
+
+        async def step(self, state_dict: Mapping[str, Any]) -> Output:
+            import torch
+
+            self.turns += 1
+            queries = queries_of(state_dict["action_text"], dialect)
+            is_done = not queries or self.turns >= max_turns
+            feedback = ""
+            if not is_done:
+                feedback = block_of(await asyncio.to_thread(retrieve, queries[0]), dialect)
+            return {
+                "rewards": torch.tensor(0.0),
+                "environment_feedback": feedback,
+                "done": is_done,
+            }
+
+    return SearchAgent
 
 
 def _recipe_and_models(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions]:

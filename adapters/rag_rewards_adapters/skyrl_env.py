@@ -18,8 +18,8 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from rag_rewards.errors import UsageError
 from rag_rewards.loading import import_object
-from rag_rewards.turns.dialects import DIALECTS, Dialect
-from rag_rewards.turns.trajectory import Reading, read_trajectory
+from rag_rewards.turns.blocks import block_of
+from rag_rewards_adapters.turn_rows import dialect_of_tags, queries_of
 
 Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
 
@@ -53,13 +53,9 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         extras = extras or {}
-        name = extras.get("dialect") or "search-r1"
-        if name not in DIALECTS or DIALECTS[name].block is None:
-            tags = ", ".join(key for key, value in DIALECTS.items() if value.block)
-            raise UsageError(f"env_extras.dialect={name!r}: choose {tags}")
+        self.dialect = dialect_of_tags(extras.get("dialect"))
         if "retriever" not in extras:
             raise UsageError("env_extras.retriever is missing: set module:name of a function")
-        self.dialect = DIALECTS[name]
         self.retrieve: Retriever = import_object(extras["retriever"])
         self.max_turns = int(extras.get("max_turns") or 4)
         self.rag_turns: list[dict[str, Any]] = []
@@ -70,7 +66,7 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
         self.turns += 1
         turn: dict[str, Any] = {"text": action}
         self.rag_turns.append(turn)
-        queries = read_trajectory(action, None, Reading(self.dialect.name)).turns[0].queries
+        queries = queries_of(action, self.dialect)
         self._is_cut = bool(queries) and self.turns >= self.max_turns
         if not queries or self._is_cut:
             return self._reply([], done=True)
@@ -99,20 +95,3 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
             "n_turns": len(self.rag_turns),
             "searches": searches,
         }
-
-
-def block_of(documents: Sequence[Mapping[str, Any]], dialect: Dialect) -> str:
-    """Return the results block of a dialect, as the environment of its authors writes it."""
-    if not documents or dialect.block is None:
-        return dialect.empty_block
-    opening, closing = dialect.block
-    if dialect.name == "search-r1":
-        texts = [
-            f"Doc {i}(Title: {document.get('title') or ''}) {document['text']}"
-            for i, document in enumerate(documents, 1)
-        ]
-        return f"\n\n{opening}" + "\n".join(texts) + f"{closing}\n\n"
-    if dialect.name == "r1-searcher":
-        texts = [f"({i}){document['text']}" for i, document in enumerate(documents, 1)]
-        return f"\n\n{opening}" + "\n".join(texts) + f"{closing}\n\n"
-    return f" {opening}\n" + "\n\n".join(str(d["text"]) for d in documents) + f"\n{closing}"

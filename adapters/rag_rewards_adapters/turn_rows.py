@@ -1,4 +1,4 @@
-"""Turns as values of the field `turns` of a row, and the limit that ended a rollout."""
+"""Turns as values of the field `turns` of a row, their queries, and the limit of a rollout."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.training.curriculum import Curriculum
+from rag_rewards.turns.dialects import DIALECTS, Dialect
 from rag_rewards.turns.masks import runs
-from rag_rewards.turns.trajectory import CUT_OFF
+from rag_rewards.turns.trajectory import CUT_OFF, Reading, read_trajectory
 from rag_rewards.turns.turn import TurnRow
 
 log = logging.getLogger("rag_rewards")
@@ -60,6 +61,23 @@ def dialect_at(reward: Recipe | Curriculum, step: int | None) -> str:
     """Return the dialect of a recipe, or of the stage of a curriculum at a training step."""
     recipe = reward.at(step or 0) if isinstance(reward, Curriculum) else reward
     return str(getattr(recipe.settings, "dialect", "auto"))
+
+
+def dialect_of_tags(name: str | None) -> Dialect:
+    """Return the dialect in which an environment reads and writes tags: Search-R1 for `auto`.
+
+    Raises UsageError for a dialect without tags.
+    """
+    name = "search-r1" if name in (None, "auto") else name
+    if name not in DIALECTS or DIALECTS[name].block is None:
+        tags = ", ".join(key for key, value in DIALECTS.items() if value.block)
+        raise UsageError(f"dialect={name!r}: the environment reads tags: choose {tags}")
+    return DIALECTS[name]
+
+
+def queries_of(text: str, dialect: Dialect) -> tuple[str, ...]:
+    """Return the queries in the text of one turn."""
+    return tuple(read_trajectory(text, None, Reading(dialect.name)).turns[0].queries)
 
 
 def with_spans(

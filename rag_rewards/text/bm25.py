@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from heapq import nsmallest
 
 from rag_rewards.text.lengths import auto_words
 
@@ -58,6 +59,42 @@ def bm25(query: str, texts: Sequence[str], *, k1: float = 1.5, b: float = 0.75) 
         )
         for count, length in zip(counts, lengths, strict=True)
     ]
+
+
+class Index:
+    """The BM25 scores of many texts, for many queries.
+
+    The time of a query is linear in the number of texts that contain one of its terms.
+
+    >>> Index(["paris", "rome is old", "oslo"]).best("rome", 2)
+    [1]
+    """
+
+    def __init__(self, texts: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> None:
+        counts = [Counter(terms(text)) for text in texts]
+        lengths = [count.total() for count in counts]
+        mean = sum(lengths) / len(texts) if any(lengths) else 1.0
+        self._texts = len(texts)
+        self._parts: dict[str, list[tuple[int, float]]] = {}
+        for i, (count, length) in enumerate(zip(counts, lengths, strict=True)):
+            norm = k1 * (1 - b + b * length / mean)
+            for term, f in count.items():
+                self._parts.setdefault(term, []).append((i, f * (k1 + 1) / (f + norm)))
+
+    def scores(self, query: str) -> dict[int, float]:
+        """Return the score of each text that contains a term of the query, by position."""
+        scores: dict[int, float] = {}
+        for term in dict.fromkeys(terms(query)):
+            parts = self._parts.get(term, [])
+            weight = math.log(1 + (self._texts - len(parts) + 0.5) / (len(parts) + 0.5))
+            for i, part in parts:
+                scores[i] = scores.get(i, 0.0) + weight * part
+        return scores
+
+    def best(self, query: str, count: int) -> list[int]:
+        """Return the positions of the best texts that contain a term of the query, best first."""
+        scores = self.scores(query)
+        return nsmallest(count, scores, key=lambda i: (-scores[i], i))
 
 
 def best_matches(query: str, texts: Sequence[str], count: int) -> list[str]:

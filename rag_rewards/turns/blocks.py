@@ -1,9 +1,10 @@
-"""Documents in the results that an environment wrote as text."""
+"""The results of a search as text: its documents, and the text that an environment writes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -32,6 +33,28 @@ def documents_of(block: str, dialect: Dialect) -> tuple[Result, ...]:
     if dialect.name == "research":
         return tuple(Result(text=text) for text in _paragraphs(block))
     return _of_tool(block)
+
+
+def block_of(documents: Sequence[Mapping[str, Any]], dialect: Dialect) -> str:
+    """Return the results block of a dialect, as the environment of its authors writes it.
+
+    >>> from rag_rewards.turns.dialects import SEARCH_R1
+    >>> block_of([{"title": "Paris", "text": "The capital."}], SEARCH_R1).strip()
+    '<information>Doc 1(Title: Paris) The capital.</information>'
+    """
+    if not documents or dialect.block is None:
+        return dialect.empty_block
+    opening, closing = dialect.block
+    if dialect.name == "search-r1":
+        texts = [
+            f"Doc {i}(Title: {document.get('title') or ''}) {document['text']}"
+            for i, document in enumerate(documents, 1)
+        ]
+        return f"\n\n{opening}" + "\n".join(texts) + f"{closing}\n\n"
+    if dialect.name == "r1-searcher":
+        texts = [f"({i}){document['text']}" for i, document in enumerate(documents, 1)]
+        return f"\n\n{opening}" + "\n".join(texts) + f"{closing}\n\n"
+    return f" {opening}\n" + "\n\n".join(str(d["text"]) for d in documents) + f"\n{closing}"
 
 
 def _pieces(block: str) -> Iterator[tuple[bool, str]]:

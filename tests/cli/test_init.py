@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import yaml
 from processes import WAIT_SECONDS
 
 import rag_rewards as rr
+from rag_rewards.loading import import_object
 from rag_rewards.own_recipe import custom
 from rag_rewards.recipes import RECIPES, models_needed
 from rag_rewards.training.scripts import WRITERS
@@ -19,7 +23,7 @@ from rag_rewards.training.settings import NOT_STATED
 
 SUM = {
     name: {"igpo": "credit.method=group"}
-    for name in ("openrlhf", "ms-swift", "nemo-gym", "verifiers", "axolotl")
+    for name in ("openrlhf", "ms-swift", "nemo-gym")
 }
 """By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
 
@@ -28,6 +32,12 @@ NO_POLICY = {"nemo-gym", "skyrl", "slime", "verifiers", "axolotl"}
 """Trainers that pass no model to a reward, so that `init` requires `--model`."""
 ONE_ROLLOUT = {"nemo-gym", "verifiers"}
 """Trainers that score one rollout at a time, so that `init` refuses recipes of a group."""
+
+
+SEARCHES = ("search-r1", "stepsearch", "igpo", "carr")
+"""The recipes whose policy searches."""
+NO_TOOLS = ("verifiers", "axolotl")
+"""Trainers whose script generates one response without tools."""
 
 
 def settings_of(trainer: str, recipe: str) -> tuple[str, ...]:
@@ -57,6 +67,10 @@ def test_every_recipe_for_every_trainer(
         refused = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=2)
         assert "compares the rollouts of a group" in refused.err
         return
+    if trainer in NO_TOOLS and recipe in SEARCHES:
+        refused = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=2)
+        assert "without tools: train with trl, verl" in refused.err.replace("\n", " ")
+        return
     output = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=0).out.split()
     assert sorted(map(Path, output)) == files_of(folder)
     text = read(folder).replace(".0e-", "e-")  # YAML needs the point
@@ -68,6 +82,82 @@ def test_every_recipe_for_every_trainer(
         compile(path.read_text("utf-8"), path.name, "exec")
     for path in folder.glob("*.sh"):
         subprocess.run(["bash", "-n", path], check=True, timeout=WAIT_SECONDS)  # it parses
+    assert len([*folder.rglob("search.py")]) == (recipe in SEARCHES)
+
+
+# --- search agents -------------------------------------------------------------------------------
+
+CORPUS = [
+    {"id": "a", "title": "Paris", "text": "Paris lies on the Seine."},
+    {"id": "b", "title": "Lyon", "text": "Lyon lies on the Rhône."},
+]
+
+
+def searches(cli: Any, trainer: str, folder: Path, *options: str) -> Path:
+    """Return the file with the search engine of a script."""
+    cli("init", trainer, "-r", "search-r1", *options, "-o", folder, code=0)
+    [path] = folder.rglob("search.py")
+    return path
+
+
+def run_script(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
+    )
+
+
+@pytest.mark.parametrize("trainer", [name for name in WRITERS if name not in NO_TOOLS])
+def test_a_search_engine_is_required_before_the_start(
+    cli: Any, tmp_path: Path, trainer: str
+) -> None:
+    path = searches(cli, trainer, tmp_path / "run")
+    ran = run_script(path)
+    assert ran.returncode == 1
+    assert f"the policy has no search engine: edit {path}" in ran.stderr.splitlines()[-1]
+    if trainer != "trl":  # train.py imports the file
+        script = (tmp_path / "run" / "train.sh").read_text()
+        assert "python3 search.py" in script[script.index("\n)\n") :].splitlines()[2]
+
+
+def test_the_example_of_a_search_engine_needs_one_edit(cli: Any, tmp_path: Path) -> None:
+    path = searches(cli, "trl", tmp_path / "run")
+    corpus = "".join(f"{json.dumps(document)}\n" for document in CORPUS)
+    (path.parent / "corpus.jsonl").write_text(corpus, "utf-8")
+    path.write_text(path.read_text().replace('CORPUS = ""', 'CORPUS = "corpus.jsonl"'))
+    assert run_script(path).returncode == 0
+    search = import_object(f"{path}:search")
+    assert search("Which river runs through Lyon?")[0] == CORPUS[1]
+    assert search("Seine") == CORPUS[:1]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "dialect", "other"),
+    [
+        ("trl", "tools", "search-r1"),
+        ("verl", "tools", "search-r1"),
+        ("nemo-gym", "tools", "research"),
+        ("skyrl", "search-r1", "tools"),
+        ("openrlhf", "search-r1", "tools"),
+        ("ms-swift", "search-r1", "tools"),
+    ],
+)
+def test_the_reward_reads_the_dialect_of_the_environment(
+    cli: Any, tmp_path: Path, trainer: str, dialect: str, other: str
+) -> None:
+    path = searches(cli, trainer, tmp_path / "run")
+    text = read(tmp_path / "run")
+    assert re.search(rf"\bdialect\W*[=:] ?['\"]?{dialect}", text)
+    assert f"in the dialect {dialect}" in path.read_text()
+    options = ("-r", "search-r1", "--set", f"dialect={other}", "-o", tmp_path / "other")
+    refused = cli("init", trainer, *options, code=2).err.replace("\n", " ")
+    assert f"set dialect={dialect}" in refused
+
+
+def test_a_policy_that_searches_has_tokens_for_all_turns(cli: Any, tmp_path: Path) -> None:
+    for recipe, tokens in (("search-r1", 4096), ("carr", 65536)):
+        cli("init", "verl", "-r", recipe, "-o", tmp_path / recipe, code=0)
+        assert f"data.max_response_length={tokens}\n" in read(tmp_path / recipe)
+
 
 
 @pytest.mark.parametrize("trainer", sorted(NO_POLICY))
@@ -136,13 +226,13 @@ def test_scripts_of_skyrl_and_slime(cli: Any, tmp_path: Path) -> None:
     assert '"trainer.ckpt_path=$PWD/lear"' in lear
     assert "environment.env_class=rag-search" in turns
     assert "trainer.eval_before_train=false" in turns
-    assert "'retriever': 'my_search:search'" in turns
+    assert "'retriever': 'search:search', 'dialect': 'search-r1'" in turns
     lear, turns = read(tmp_path / "slime"), read(tmp_path / "slime-turns")
     assert "--disable-grpo-std-normalization" in lear
     assert "--eval-prompt-data validation v.jsonl" in lear
     assert "post-process" not in lear
     assert "--custom-advantage-function-path rag_slime.advantages" in turns
-    assert "--custom-generate-function-path my_search.generate" in turns
+    assert "--custom-generate-function-path search.generate" in turns
 
 
 def test_the_server_of_nemo_gym(cli: Any, tmp_path: Path) -> None:
@@ -242,14 +332,6 @@ def test_components_replace_turn_credit(cli: Any, tmp_path: Path) -> None:
 def test_wrong_components(cli: Any, tmp_path: Path, recipe: str, components: str, why: str) -> None:
     options = ("-r", recipe, "--components", components, "-o", tmp_path / "run")
     assert why in cli("init", "trl", *options, code=2).err.replace("\n", " ")
-
-
-def test_openrlhf_generates_turns_with_an_environment(cli: Any, tmp_path: Path) -> None:
-    cli("init", "openrlhf", "-r", "search-r1", "-o", tmp_path / "run", code=0)
-    text = read(tmp_path / "run")
-    assert "--train.agent_func_path" in text
-    assert 'agent=f"{environment}:Search")' in text
-    compile((tmp_path / "run" / "agent.py").read_text(), "agent.py", "exec")
 
 
 @pytest.mark.parametrize("trainer", SUM)

@@ -10,7 +10,7 @@ from growth import assert_linear
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.text.bm25 import best_matches, bm25
+from rag_rewards.text.bm25 import Index, best_matches, bm25
 from rag_rewards.text.lengths import auto_words, chunks
 
 
@@ -60,3 +60,18 @@ def test_long_texts_take_linear_time():
         best_matches("word " * (size // 5), texts, 8)
 
     assert_linear(run, 1_000_000)
+
+
+@given(st.lists(TEXT, max_size=6), TEXT)
+def test_an_index_has_the_scores_of_the_function(texts, query):
+    index = Index(texts)
+    expected = bm25(query, texts)
+    scores = index.scores(query)
+    assert [scores.get(i, 0.0) for i in range(len(texts))] == pytest.approx(expected)
+    order = sorted(range(len(texts)), key=lambda i: -scores.get(i, 0.0))
+    assert index.best(query, 3) == [i for i in order if scores.get(i)][:3]
+
+
+def test_equal_texts_of_an_index_keep_their_order():
+    assert Index(["rome", "oslo", "rome"]).best("rome", 5) == [0, 2]
+    assert Index([]).best("rome", 5) == []

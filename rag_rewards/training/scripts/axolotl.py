@@ -44,7 +44,7 @@ reward = {call}
 
 def write(start: Start) -> dict[str, str]:
     """Return the configuration and the module. Raise UsageError for what Axolotl cannot do."""
-    start.check_sum("Axolotl")
+    start.refuse_searches("Axolotl")
     if start.needs_trained_policy:
         raise UsageError(
             f"{start.name} needs log-probabilities, and Axolotl passes no model to a reward: set "

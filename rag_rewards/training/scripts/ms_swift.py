@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.start import SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
     NO_SCALING,
     ONE_PROMPT,
     READ_SHELL_SETTINGS,
+    SEARCH_CHECK,
+    SEARCH_MODULE,
+    TAG_DIALECTS,
     YOUR_SETUP,
     Line,
     ScriptWriter,
     flag,
     python_call,
+    python_value,
+    search_module,
     shell_script,
     stated_flag,
 )
@@ -22,11 +27,16 @@ from rag_rewards.training.settings import NOT_STATED
 
 _LOSS_TYPES = {"response": "grpo", "token": "dapo"}
 """The aggregations in ms-swift."""
+_SEARCHES = f"{FOR_REWARD}: several turns, for which ms-swift requires vLLM"
 
 
 def write(start: Start) -> dict[str, str]:
-    """Return the script and the plugin. Raise UsageError if the sum of turns is no reward."""
+    """Return the script and the plugin, with the search engine if the policy searches.
+
+    Raise UsageError if the sum of turns is no reward, and for a dialect without tags.
+    """
     start.check_sum("ms-swift")
+    start = start.for_dialect("ms-swift", TAG_DIALECTS)
     options = start.advantage_options
     if start.components:
         options = {**options, "components": list(start.components)}
@@ -35,8 +45,14 @@ def write(start: Start) -> dict[str, str]:
     names, calls = ["register"], [python_call("register", options, first="recipe")]
     if start.training.kl.value == "k2":
         names, calls = [*names, "use_k2_penalty"], [*calls, "use_k2_penalty()"]
-    return {
-        "train.sh": shell_script(start, "ms-swift", _lines(start), "swift rlhf --rlhf_type grpo"),
+    command, files = "swift rlhf --rlhf_type grpo", {}
+    if start.searches:
+        dialect = start.dialect if start.dialect in TAG_DIALECTS else TAG_DIALECTS[0]
+        names = [*names, "register_search"]
+        calls = [*calls, f'register_search("search:search", dialect={python_value(dialect)})']
+        command, files = SEARCH_CHECK + command, {SEARCH_MODULE: search_module(start)}
+    return files | {
+        "train.sh": shell_script(start, "ms-swift", _lines(start), command),
         "plugin.py": f"from rag_rewards_adapters.ms_swift import {', '.join(names)}\n\n"
         + "".join(f"{call}\n" for call in calls),
     }
@@ -72,6 +88,13 @@ def _lines(start: Start) -> Iterator[Line]:
     yield stated_flag("--top_p", training.top_p)
     yield stated_flag("--max_length", training.prompt_tokens)
     yield stated_flag("--max_completion_length", training.response_tokens)
+    if start.searches:
+        yield flag(_SEARCHES, "--multi_turn_scheduler", "search")
+        yield flag(_SEARCHES, "--use_vllm", "true")
+        yield flag(_SEARCHES, "--vllm_mode", "colocate")
+        length = training.prompt_tokens.value + start.response_tokens.value
+        yield flag(YOUR_SETUP, "--max_turns", SEARCH_TURNS)
+        yield flag(YOUR_SETUP, "--vllm_max_model_len", length)
     if floor.value is not None:
         yield flag(NO_SCALING.format(floor.source), "--scale_rewards", "none")
     if start.components:

@@ -14,10 +14,13 @@ from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
     HERE,
+    SEARCH_CHECK,
+    SEARCH_MODULE,
     YOUR_SETUP,
     Line,
     ScriptWriter,
     assignment,
+    search_module,
     shell_script,
 )
 
@@ -61,11 +64,17 @@ def write(start: Start) -> dict[str, str]:
             "choose another recipe or trainer"
         )
     start.check_model("NeMo Gym")
+    start = start.for_dialect("NeMo Gym", ["tools"])
+    command, files = _COMMAND, {}
+    if start.searches:
+        command = f"(cd {_FOLDER} && {SEARCH_CHECK.partition('  #')[0]})\n{command}"
+        files = {f"{_FOLDER}/{SEARCH_MODULE}": search_module(start)}
     return {
         f"{_FOLDER}/app.py": _APP,
         f"{_FOLDER}/requirements.txt": f"{_requirement(start)}\n",
         f"{_FOLDER}/configs/{NAME}.yaml": yaml.safe_dump(configuration(start), sort_keys=False),
-        "train.sh": shell_script(start, "NeMo RL", _lines(start), _COMMAND, _NOTE),
+        "train.sh": shell_script(start, "NeMo RL", _lines(start), command, _NOTE),
+        **files,
     }
 
 
@@ -79,8 +88,8 @@ def configuration(start: Start) -> dict[str, Any]:
         "value": "Improve answers that are grounded in retrieved documents",
         "reward": start.options,
     }
-    if start.needs_turns:
-        server["retriever"] = "my_search:search"
+    if start.searches:
+        server["retriever"] = "search:search"
     agent = {
         "entrypoint": "app.py",
         "resources_server": {"type": "resources_servers", "name": NAME},

@@ -10,16 +10,20 @@ from collections.abc import Iterator
 from rag_rewards.errors import UsageError
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.scripts.cluster import ray_note
-from rag_rewards.training.scripts.start import GPUS, Start
+from rag_rewards.training.scripts.start import GPUS, SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
     HERE,
     READ_SHELL_SETTINGS,
+    SEARCH_CHECK,
+    SEARCH_MODULE,
+    TAG_DIALECTS,
     YOUR_SETUP,
     Line,
     ScriptWriter,
     flag,
     python_call,
+    search_module,
     shell_script,
     stated_flag,
 )
@@ -42,17 +46,16 @@ _SEARCH_AGENT = """from pathlib import Path
 
 from rag_rewards_adapters.openrlhf_agent import executor
 
-# Your setup: environment.py in this folder, whose class Search answers the queries of the policy.
-# It is a subclass of openrlhf.utils.agent.AgentInstanceBase.
-environment = Path(__file__).with_name("environment.py")
-AgentExecutor = {call}, agent=f"{{environment}}:Search")
+search = f"{{Path(__file__).resolve().with_name('search.py')}}:search"
+AgentExecutor = {call}, search=search, max_turns={turns})
 """
 
 
 def write(start: Start) -> dict[str, str]:
-    """Return the script and the reward.
+    """Return the script and the reward, with the search engine if the policy searches.
 
-    Raise UsageError for a curriculum, and if the sum of turns is no reward.
+    Raise UsageError for a curriculum, for a dialect without tags, and if the sum of turns is no
+    reward.
     """
     start.check_sum("OpenRLHF")
     if isinstance(start.reward, Curriculum):
@@ -62,9 +65,13 @@ def write(start: Start) -> dict[str, str]:
     note = ray_note(start)
     if start.training.std_floor.value is not None:
         note += _ADVANTAGE_NOTE
-    command = "python3 -m openrlhf.cli.train_ppo_ray"
+    command, files = "python3 -m openrlhf.cli.train_ppo_ray", {}
+    start = start.for_dialect("OpenRLHF", TAG_DIALECTS)
+    if start.searches:
+        command, files = SEARCH_CHECK + command, {SEARCH_MODULE: search_module(start)}
     name, page = _agent(start) if _has_agent(start) else _rewards(start)
-    return {"train.sh": shell_script(start, "OpenRLHF", _lines(start), command, note), name: page}
+    script = shell_script(start, "OpenRLHF", _lines(start), command, note)
+    return {"train.sh": script, name: page, **files}
 
 
 def _has_agent(start: Start) -> bool:
@@ -75,13 +82,13 @@ def _has_agent(start: Start) -> bool:
 
 def _agent(start: Start) -> tuple[str, str]:
     options = start.advantage_options | _error_value(start)
-    if not start.needs_turns:
+    if not start.searches:
         return "agent.py", (
             "from rag_rewards_adapters.openrlhf_agent import executor\n\n"
             f"AgentExecutor = {python_call('executor', options)}\n"
         )
     call = python_call("executor", options).removesuffix(")")
-    return "agent.py", _SEARCH_AGENT.format(call=call)
+    return "agent.py", _SEARCH_AGENT.format(call=call, turns=SEARCH_TURNS)
 
 
 def _rewards(start: Start) -> tuple[str, str]:
@@ -110,7 +117,7 @@ def _lines(start: Start) -> Iterator[Line]:
         yield flag(FOR_REWARD, "--train.agent_func_path", f"{HERE}agent.py")
     else:
         yield flag(FOR_REWARD, "--reward.remote_url", f"{HERE}rewards.py")
-    yield from _sampling(training)
+    yield from _sampling(start)
     yield stated_flag("--actor.adam.lr", training.learning_rate)
     yield stated_flag("--actor.lr_scheduler", training.schedule)
     yield stated_flag("--actor.lr_warmup_ratio", training.warmup)
@@ -146,10 +153,11 @@ def _machine(start: Start) -> Iterator[Line]:
         )
 
 
-def _sampling(training: Training) -> Iterator[Line]:
+def _sampling(start: Start) -> Iterator[Line]:
+    training = start.training
     prompts = training.prompts
     rollouts = prompts.value * training.group.value
-    length = training.prompt_tokens.value + training.response_tokens.value + 1
+    length = training.prompt_tokens.value + start.response_tokens.value + 1
     comment = "prompt and response, and one token that log-probabilities require"
     yield stated_flag("--rollout.batch_size", prompts)
     yield flag(f"{prompts.source}: one update per step", "--train.batch_size", rollouts)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.start import SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
     HERE,
     NO_SCALING,
     READ_SHELL_SETTINGS,
+    SEARCH_CHECK,
+    SEARCH_MODULE,
+    TAG_DIALECTS,
     YOUR_SETUP,
     Line,
     ScriptWriter,
     assignment,
     python_call,
+    search_module,
     shell_script,
 )
 from rag_rewards.training.settings import NOT_STATED, Training
-from rag_rewards.turns.dialects import ANSWER, DIALECTS, SEARCH_R1
+from rag_rewards.turns.dialects import ANSWER, DIALECTS, SEARCH_R1, Dialect
 
 _ALGORITHM, _POLICY = "trainer.algorithm", "trainer.policy"
 _SCHEDULES = {"constant": "constant_with_warmup"}
@@ -41,7 +45,7 @@ from skyrl.train.utils import initialize_ray, validate_cfg
 
 @ray.remote(num_cpus=1)
 def train(config: SkyRLTrainConfig) -> None:
-{note}    recipe = {recipe}
+    recipe = {recipe}
     experiment(recipe)(config).run()
 
 
@@ -51,19 +55,24 @@ if __name__ == "__main__":
     initialize_ray(config)
     ray.get(train.remote(config))
 '''
-_RETRIEVER = "    # your setup: a function from a query to a list of documents, in my_search.py\n"
 
 
 def write(start: Start) -> dict[str, str]:
-    """Return the script and the entry point. Raise UsageError if a model is missing."""
+    """Return the script and the entry point, with the search engine if the policy searches.
+
+    Raise UsageError if a model is missing, and for a dialect without tags.
+    """
     start.check_model("SkyRL")
+    start = start.for_dialect("SkyRL", TAG_DIALECTS)
     options = start.advantage_options
-    if start.needs_turns:
-        options = options | {"environment": {"retriever": "my_search:search"}}
+    command, files = "python3 main.py", {}
+    if start.searches:
+        environment = {"retriever": "search:search", "dialect": _dialect(start).name}
+        options = options | {"environment": environment}
+        command, files = SEARCH_CHECK + command, {SEARCH_MODULE: search_module(start)}
     call = python_call("SkyRLRecipe", options, first="recipe")
-    note = _RETRIEVER if start.needs_turns else ""
-    script = shell_script(start, "SkyRL", _lines(start), "python3 main.py", _note(start.training))
-    return {"train.sh": script, "main.py": _MAIN.format(name=start.name, note=note, recipe=call)}
+    script = shell_script(start, "SkyRL", _lines(start), command, _note(start.training))
+    return {"train.sh": script, "main.py": _MAIN.format(name=start.name, recipe=call), **files}
 
 
 def _note(training: Training) -> str:
@@ -116,7 +125,7 @@ def _validation(start: Start) -> Iterator[Line]:
 
 
 def _environment(start: Start) -> Iterator[Line]:
-    if not start.needs_turns:
+    if not start.searches:
         yield FOR_REWARD, ("environment.env_class=rag",)
         yield FOR_REWARD, ("generator.max_turns=1",)
         return
@@ -125,18 +134,17 @@ def _environment(start: Start) -> Iterator[Line]:
     yield _SEARCH, ("generator.use_conversation_multi_turn=false",)
     stops = ",".join(_quoted(tag) for tag in _stop_tags(start))
     yield _SEARCH, (f"generator.sampling_params.stop=[{stops}]",)
-    yield YOUR_SETUP, (f"generator.max_turns={_TURNS}",)
-    yield YOUR_SETUP, (f"generator.max_input_length={prompt + _TURNS * response}",)
+    yield YOUR_SETUP, (f"generator.max_turns={SEARCH_TURNS}",)
+    yield YOUR_SETUP, (f"generator.max_input_length={prompt + SEARCH_TURNS * response}",)
 
 
-_TURNS = 4
+def _dialect(start: Start) -> Dialect:
+    return DIALECTS.get(start.dialect, SEARCH_R1)
 
 
 def _stop_tags(start: Start) -> tuple[str, str]:
     """Return the tags that end a turn, in the dialect of the recipe or else that of Search-R1."""
-    name = getattr(start.reward, "settings", None)
-    dialect = DIALECTS.get(str(getattr(name, "dialect", "")), SEARCH_R1)
-    query = dialect.query or SEARCH_R1.query
+    query = _dialect(start).query
     return (query[1] if query else "", ANSWER[1])
 
 

@@ -11,6 +11,8 @@ from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
     NO_SCALING,
     READ_SHELL_SETTINGS,
+    SEARCH_CHECK,
+    SEARCH_MODULE,
     YOUR_SETUP,
     Line,
     ScriptWriter,
@@ -36,7 +38,23 @@ _PASSES = "# {}: {} passes over each batch. slime has one.\n"
 _COMMAND = (
     'python3 "$SLIME/train.py" "${MODEL_ARGS[@]}" --load "$CHECKPOINT" --ref-load "$CHECKPOINT"'
 )
-_GENERATE = f"{YOUR_SETUP}: a function that searches and keeps its turns, in my_search.py"
+_GENERATE = f"{YOUR_SETUP}: a function that searches and keeps its turns, in {SEARCH_MODULE}"
+_SEARCH = '''"""The generation with searches for the reward {name}: edit this file before you start.
+
+slime calls `generate(args, sample, sampling_params)` for each rollout. It generates turns, answers
+the queries of the policy, and keeps the turns in `sample.metadata["rag_turns"]`, in the form of the
+field `turns` of a row, with a loss mask that is 1 on the tokens of the policy. The function in
+`examples/search-r1/generate_with_search.py` of slime generates and searches in this way.
+`rag_rewards.text.bm25.Index` searches a list of texts.
+"""
+
+from rag_rewards.errors import UsageError
+
+raise UsageError(
+    f"the policy has no search engine: edit {{__file__}}: write the function generate, and remove "
+    "this error"
+)
+'''
 
 
 def write(start: Start) -> dict[str, str]:
@@ -57,8 +75,12 @@ def write(start: Start) -> dict[str, str]:
     functions = "score = recipe.score\n"
     if start.credit is not None:
         functions += "post_process = recipe.post_process\nadvantages = recipe.advantages\n"
-    return {
-        "train.sh": shell_script(start, "slime", _lines(start), _COMMAND, note),
+    command, files = _COMMAND, {}
+    if start.searches:
+        command = SEARCH_CHECK + command
+        files = {SEARCH_MODULE: _SEARCH.format(name=start.name)}
+    return files | {
+        "train.sh": shell_script(start, "slime", _lines(start), command, note),
         "rag_slime.py": "from rag_rewards_adapters.slime import SlimeRecipe\n\n"
         f"recipe = {call}\n{functions}",
     }
@@ -79,8 +101,8 @@ def _lines(start: Start) -> Iterator[Line]:
     if start.credit is not None:
         yield flag(_CREDIT, "--custom-reward-post-process-path", "rag_slime.post_process")
         yield flag(_CREDIT, "--custom-advantage-function-path", "rag_slime.advantages")
-    if start.needs_turns:
-        yield flag(_GENERATE, "--custom-generate-function-path", "my_search.generate")
+    if start.searches:
+        yield flag(_GENERATE, "--custom-generate-function-path", "search.generate")
     yield from _sampling(training)
     yield stated_flag("--lr", training.learning_rate)
     yield stated_flag("--lr-decay-style", training.schedule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
-from rag_rewards.recipes import models_needed
+from rag_rewards.recipes import RECIPES, models_needed
 from rag_rewards.rollout_dump import DumpOptions
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.credit.settings import Credit
@@ -24,6 +24,10 @@ from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.settings import Stated, Training
 
 NO_DUMP = DumpOptions()
+SEARCH_TURNS = 4
+"""Greatest number of turns of a search agent in the scripts."""
+SEARCH_TOKENS = 4096
+"""Least number of tokens for all turns of a search agent and their results."""
 
 GPUS = 8
 """Number of GPUs of a node in the scripts."""
@@ -100,6 +104,59 @@ class Start:
     def needs_turns(self) -> bool:
         """Whether the reward reads the turns of a rollout."""
         return any(recipe.needs_turns for recipe in recipes_of(self.reward))
+
+    @property
+    def searches(self) -> bool:
+        """Whether the policy searches while it generates.
+
+        A reward that reads turns or documents scores responses to rows with documents too.
+        """
+        return any(
+            recipe.needs_turns
+            and (recipe.definition is None or "documents" not in recipe.definition.fields)
+            for recipe in recipes_of(self.reward)
+        )
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the recipe, or of the last stage of a curriculum."""
+        return str(getattr(recipes_of(self.reward)[-1].settings, "dialect", "auto"))
+
+    def for_dialect(self, trainer: str, dialects: Sequence[str]) -> Start:
+        """Return the start with a dialect of the environment that the script of a trainer writes.
+
+        It is the first one of the trainer for the dialect `auto`. Raises UsageError for another
+        dialect than those of the trainer.
+        """
+        if not self.searches or self.dialect in dialects:
+            return self
+        if self.dialect != "auto":
+            raise UsageError(
+                f"the script of {trainer} searches in the dialect {' or '.join(dialects)}, and "
+                f"{self.name} reads {self.dialect}: set dialect={dialects[0]}"
+            )
+        if self.spec.recipe not in RECIPES:
+            return self  # a curriculum and an own recipe contain their dialects
+        changed = {**self.spec.settings, "dialect": dialects[0]}
+        spec = msgspec.structs.replace(self.spec, settings=changed)
+        return replace(self, spec=spec, reward=load_recipe(spec))
+
+    def refuse_searches(self, trainer: str) -> None:
+        """Raise UsageError for a reward of searches in a script without a search engine."""
+        if self.searches:
+            raise UsageError(
+                f"{self.name} rewards searches, and the script of {trainer} generates one response "
+                "without tools: train with trl, verl, skyrl, openrlhf or ms-swift"
+            )
+
+    @property
+    def response_tokens(self) -> Stated[int]:
+        """The tokens of a response; at least SEARCH_TOKENS for all turns with their results."""
+        stated = self.training.response_tokens
+        if not self.searches or stated.value >= SEARCH_TOKENS:
+            return stated
+        source = f"{stated.source}: {stated.value} tokens of a turn; here of all turns and results"
+        return Stated(SEARCH_TOKENS, source)
 
     @property
     def credit(self) -> Credit | None:

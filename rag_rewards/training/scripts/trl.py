@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rag_rewards.training.scripts.start import Start
+from rag_rewards.training.scripts.start import SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
     NO_SCALING,
     ONE_PROMPT,
+    SEARCH_MODULE,
+    SEARCH_TOOL,
     YOUR_SETUP,
     Line,
     ScriptWriter,
@@ -17,6 +19,7 @@ from rag_rewards.training.scripts.writer import (
     python_call,
     python_names,
     python_value,
+    search_module,
 )
 from rag_rewards.training.settings import NOT_STATED, Stated, Training
 
@@ -28,11 +31,11 @@ _TEMPLATE = '''"""GRPO with TRL and the reward {name}: python train.py
 Options of GRPOConfig on the command line take precedence, for example --max_steps 10.
 """
 
-from pathlib import Path
+{json}from pathlib import Path
 
 import torch
 from datasets import load_dataset
-from transformers import HfArgumentParser
+{own}from transformers import HfArgumentParser
 from trl import {trl_names}
 
 {adapter_imports}
@@ -47,7 +50,7 @@ def load(path):
     return load_dataset("json", data_files=path, split="train")
 
 
-if __name__ == "__main__":
+{tool}if __name__ == "__main__":
     parser = HfArgumentParser(GRPOConfig)
     parser.set_defaults(**settings)
     trainer = {trainer}(
@@ -55,14 +58,15 @@ if __name__ == "__main__":
         reward_funcs={rewards},
         args=parser.parse_args_into_dataclasses()[0],
         train_dataset=load({data}),
-{validation}    )
+{validation}{tools}    )
     reward.bind(trainer)
     trainer.train()
 '''
 
 
 def write(start: Start) -> dict[str, str]:
-    """Return the script."""
+    """Return the script, and the file with the search engine if the policy searches."""
+    start = start.for_dialect("TRL", ["tools"])
     validation = start.validation
     imports = ["from rag_rewards_adapters.trl import RagReward"]
     is_k2 = start.training.kl.value == "k2"
@@ -72,9 +76,14 @@ def write(start: Start) -> dict[str, str]:
     if start.credit is not None:
         imports[0] += ", TurnGRPOTrainer"
         trainer = "TurnGRPOTrainer"
-    return {
+    files = {SEARCH_MODULE: search_module(start)} if start.searches else {}
+    return files | {
         "train.py": _TEMPLATE.format(
             name=start.name,
+            json="import json\n" if start.searches else "",
+            own="from search import search as find\n" if start.searches else "",
+            tool=f"{SEARCH_TOOL}\n\n" if start.searches else "",
+            tools="        tools=[search],\n" if start.searches else "",
             trl_names="GRPOConfig, GRPOTrainer" if trainer == "GRPOTrainer" else "GRPOConfig",
             adapter_imports="\n".join(imports),
             trainer=trainer,
@@ -113,8 +122,11 @@ def _lines(start: Start) -> list[Line]:
         *_entropy(training),
         assignment("temperature", training.temperature),
         assignment("top_p", training.top_p),
-        assignment("max_completion_length", training.response_tokens),
+        assignment("max_completion_length", start.response_tokens),
     ]
+    if start.searches:
+        # the first turn precedes the first call
+        lines.append((YOUR_SETUP, (f"max_tool_calling_iterations={SEARCH_TURNS - 1}",)))
     if floor.value is not None:
         lines.append((NO_SCALING.format(floor.source), ('scale_rewards="none"',)))
     elif start.credit is not None:

@@ -80,7 +80,7 @@ def write(start: Start) -> dict[str, str]:
             f"{start.name} compares the rollouts of a group, and verifiers scores one trace at a "
             "time: use GroupCredit of rag_rewards_adapters.verifiers in an algorithm of prime-rl"
         )
-    start.check_sum("verifiers")
+    start.refuse_searches("verifiers")
     start.check_model("verifiers")
     function = re.sub(r"\W", "_", start.name)
     package = f"rag-{function}".replace("_", "-").lower()

@@ -8,17 +8,22 @@ from typing import Any
 
 from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.scripts.cluster import ray_note
-from rag_rewards.training.scripts.start import GPUS, Start
+from rag_rewards.training.scripts.start import GPUS, SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
+    HERE,
     READ_SHELL_SETTINGS,
+    SEARCH_CHECK,
+    SEARCH_MODULE,
+    SEARCH_TOOL,
     YOUR_SETUP,
     Line,
     ScriptWriter,
     assignment,
+    search_module,
     shell_script,
 )
-from rag_rewards.training.settings import NOT_STATED, Training
+from rag_rewards.training.settings import NOT_STATED, Stated, Training
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
@@ -30,14 +35,48 @@ _NO_VALIDATION = f"{YOUR_SETUP}: without a validation file, no validation"
 _KL_NAMES = {"k2": "mse", "k3": "low_var_kl"}
 """The names of the estimators in verl; `mse` is half a squared difference."""
 
+_TOOLS = f'''"""The tool of the policy, which verl loads in each worker."""
+
+import json
+import sys
+from pathlib import Path
+
+from verl.tools.function_tool import function_tool
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from search import search as find
+
+
+@function_tool
+{SEARCH_TOOL}'''
+_LOOPS = """- name: rag_group
+  _target_: rag_rewards_adapters.verl_group.RagGroupAgentLoop
+  inner: tool_agent
+"""
+_RESULT_CHARACTERS = 8192
+
 _AGGREGATIONS = {"response": "seq-mean-token-mean", "token": "token-mean"}
 """The names of the aggregations in verl."""
 
 
 def write(start: Start) -> dict[str, str]:
-    """Return the script; the options of the recipe are arguments of its reward function."""
+    """Return the script; the options of the recipe are arguments of its reward function.
+
+    If the policy searches, also return its tool, the agent loop with tools, and the file with the
+    search engine.
+    """
+    start = start.for_dialect("verl", ["tools"])
     command = "python3 -m verl.trainer.main_ppo"
-    return {"train.sh": shell_script(start, "verl", _lines(start), command, ray_note(start))}
+    if not start.searches:
+        return {"train.sh": shell_script(start, "verl", _lines(start), command, ray_note(start))}
+    command = SEARCH_CHECK + command
+    return {
+        "train.sh": shell_script(start, "verl", _lines(start), command, ray_note(start)),
+        "tools.py": _TOOLS,
+        "loops.yaml": _LOOPS,
+        SEARCH_MODULE: search_module(start),
+    }
 
 
 def _lines(start: Start) -> Iterator[Line]:
@@ -62,7 +101,7 @@ def _lines(start: Start) -> Iterator[Line]:
     yield FOR_REWARD, ("reward.reward_manager.name=rag_rewards",)
     for key, value in _flat(start.options):
         yield FOR_REWARD, (f"{_REWARD_ARGUMENTS}.{key}={_hydra(value)}",)
-    yield from _sampling(training)
+    yield from _sampling(training, start.response_tokens)
     yield assignment(f"{_ACTOR}.optim.lr", training.learning_rate)
     yield assignment(f"{_ACTOR}.optim.lr_scheduler_type", training.schedule)
     yield assignment(f"{_ACTOR}.optim.lr_warmup_steps_ratio", training.warmup)
@@ -84,9 +123,11 @@ def _lines(start: Start) -> Iterator[Line]:
         loop = f"{_ROLLOUT}.agent.default_agent_loop=rag_group"
         yield f"{FOR_REWARD}: scores a group together", (loop,)
     yield from _replay_buffer()
+    if start.searches:
+        yield from _tools()
 
 
-def _sampling(training: Training) -> Iterator[Line]:
+def _sampling(training: Training, response_tokens: Stated[int]) -> Iterator[Line]:
     prompts = training.prompts
     yield assignment("data.train_batch_size", prompts)
     yield (
@@ -95,7 +136,7 @@ def _sampling(training: Training) -> Iterator[Line]:
     )
     yield assignment("data.max_prompt_length", training.prompt_tokens)
     yield f"{FOR_REWARD}: excludes truncated prompts", ("data.filter_overlong_prompts=True",)
-    yield assignment("data.max_response_length", training.response_tokens)
+    yield assignment("data.max_response_length", response_tokens)
     yield assignment(f"{_ROLLOUT}.n", training.group)
     yield assignment(f"{_ROLLOUT}.temperature", training.temperature)
     yield assignment(f"{_ROLLOUT}.top_p", training.top_p)
@@ -141,6 +182,18 @@ def _replay_buffer() -> Iterator[Line]:
         (f"{_SAMPLER}.custom_sampler.path=pkg://rag_rewards_adapters.verl_sampler",),
     )
     yield _SAMPLER_COMMENT, (f"{_SAMPLER}.custom_sampler.name=RagReplayBuffer",)
+
+
+def _tools() -> Iterator[Line]:
+    turns = f"{_ROLLOUT}.multi_turn"
+    comment = f"{FOR_REWARD}: searches with the tool of tools.py"
+    yield comment, (f"{turns}.enable=True",)
+    yield comment, (f"{turns}.function_tool_path={HERE}tools.py",)
+    yield comment, (f"{_ROLLOUT}.agent.agent_loop_config_path={HERE}loops.yaml",)
+    yield f"{YOUR_SETUP}: the form of calls of the model", (f"{turns}.format=hermes",)
+    yield YOUR_SETUP, (f"{turns}.max_assistant_turns={SEARCH_TURNS}",)
+    comment = f"{YOUR_SETUP}: characters of results; verl cuts longer ones, which breaks their JSON"
+    yield comment, (f"{turns}.max_tool_response_length={_RESULT_CHARACTERS}",)
 
 
 def _flat(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.settings import Stated
+from rag_rewards.turns.dialects import DIALECTS
 
 Line = tuple[str, tuple[str, ...]]
 """A comment and the words of one setting: an assignment, or a flag and its values."""
@@ -24,6 +25,61 @@ NO_SCALING = "{}: the reward is normalized already"
 HERE = "$PWD/"
 """The folder of the script, as the shell expands it."""
 _KEY_IN_FOLDER = re.compile(r"[\w.]+=\$PWD/[\w./-]*")
+
+
+TAG_DIALECTS = [name for name, dialect in DIALECTS.items() if dialect.block]
+"""The dialects of environments that read tags, Search-R1 first."""
+SEARCH_MODULE = "search.py"
+"""The file with the search engine, which raises an error until it is edited."""
+SEARCH_CHECK = f"python3 {SEARCH_MODULE}  # raises an error until it has a search engine\n"
+_SEARCH = '''"""The search engine of a training with the reward {name}: edit this file.
+
+The policy searches in the dialect {dialect}: write it into the prompts with
+`rag-rewards prepare --dialect {dialect}` if the recipe has prompts of dialects.
+"""
+
+import json
+from pathlib import Path
+
+from rag_rewards.errors import UsageError
+from rag_rewards.text.bm25 import Index
+
+# your setup: a JSONL file with {{"id": ..., "title": ..., "text": ...}} in each line, which BM25
+# searches. To use another search engine, replace all code of this file by your own `search`.
+CORPUS = ""
+RESULTS = 3
+
+if not CORPUS:
+    raise UsageError(
+        f"the policy has no search engine: edit {{__file__}}: set CORPUS to a JSONL file of "
+        "documents, or replace the code by your own function search(query)"
+    )
+with (Path(__file__).resolve().parent / CORPUS).open(encoding="utf-8") as file:
+    documents = [json.loads(line) for line in file if line.strip()]
+index = Index([f"{{document.get('title') or ''}} {{document['text']}}" for document in documents])
+
+
+def search(query: str) -> list[dict]:
+    """Return the documents for a query of the policy, each with a `text`."""
+    return [documents[i] for i in index.best(query, RESULTS)]
+'''
+SEARCH_TOOL = '''def search(query: str) -> str:
+    """Search for documents.
+
+    Args:
+        query: A question or a few keywords.
+
+    Returns:
+        The documents in JSON.
+    """
+    return json.dumps(find(query), ensure_ascii=False)
+'''
+"""The tool of the policy, around the function of `search.py` with the name `find`."""
+
+
+def search_module(start: Start, dialect: str | None = None) -> str:
+    """Return the file SEARCH_MODULE for a dialect, by default that of the recipe."""
+    return _SEARCH.format(name=start.name, dialect=dialect or start.dialect)
 
 
 @dataclass(frozen=True)
