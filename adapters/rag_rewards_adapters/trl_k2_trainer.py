@@ -18,6 +18,7 @@ from trl import GRPOTrainer
 
 from rag_rewards.errors import UsageError
 from rag_rewards_adapters.kl_penalty import PenaltyTrainer
+from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
 
 _PER_RESPONSE = ("grpo", "sapo")
 _PER_TOKEN_OF_STEP = ("dapo", "cispo", "vespo")
@@ -64,6 +65,10 @@ class K2Trainer(PenaltyTrainer, GRPOTrainer):  # type: ignore[misc]
         totals = self.accelerator.reduce(torch.stack([total, tokens.float()]), reduction="sum")
         mode = "train" if self.model.training else "eval"
         self._metrics[mode]["kl"].append((totals[0] / totals[1].clamp(min=1.0)).item())
+
+
+class K2TurnTrainer(K2Trainer, TurnGRPOTrainer):
+    """A TurnGRPOTrainer, with an advantage for each turn, whose KL penalty is that of K2Trainer."""
 
 
 def _loss_mask(inputs: Any) -> torch.Tensor:

@@ -21,10 +21,7 @@ from rag_rewards.recipes import RECIPES, models_needed
 from rag_rewards.training.scripts import WRITERS
 from rag_rewards.training.settings import NOT_STATED
 
-SUM = {
-    name: {"igpo": "credit.method=group"}
-    for name in ("openrlhf", "ms-swift", "nemo-gym")
-}
+SUM = {name: {"igpo": "credit.method=group"} for name in ("openrlhf", "ms-swift", "nemo-gym")}
 """By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
 
 
@@ -157,7 +154,6 @@ def test_a_policy_that_searches_has_tokens_for_all_turns(cli: Any, tmp_path: Pat
     for recipe, tokens in (("search-r1", 4096), ("carr", 65536)):
         cli("init", "verl", "-r", recipe, "-o", tmp_path / recipe, code=0)
         assert f"data.max_response_length={tokens}\n" in read(tmp_path / recipe)
-
 
 
 @pytest.mark.parametrize("trainer", sorted(NO_POLICY))
@@ -423,6 +419,24 @@ def test_the_kl_penalty_in_trl(cli: Any, tmp_path: Path) -> None:
         assert "use_bias_correction_kl=False,\n" in text  # no paper weights the penalty
     assert "beta=0.0,\n" in ctrl_rag
     assert "K2Trainer" not in truthrl + ctrl_rag
+
+
+def test_the_penalty_k2_with_an_advantage_for_each_turn(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import replace\n"
+        "from rag_rewards.recipes.stepsearch import STEPSEARCH\n"
+        "from rag_rewards.training.settings import Stated\n"
+        'training = replace(STEPSEARCH.training, kl=Stated("k2", "a test"))\n'
+        'OWN = replace(STEPSEARCH, name="mine", training=training)\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    cli("init", "trl", "-r", "mine.py:OWN", "-o", "run", code=0)
+    text = (tmp_path / "run" / "train.py").read_text()
+    assert "    trainer = K2TurnTrainer(\n" in text
+    assert "from rag_rewards_adapters.trl_k2_trainer import K2TurnTrainer\n" in text
+    assert "    # a test\n    beta=" in text or "the penalty k2 (a test)" in text
 
 
 def test_the_plugin_of_ms_swift_selects_the_penalty_k2(cli: Any, tmp_path: Path) -> None:

@@ -25,6 +25,13 @@ from rag_rewards.training.settings import NOT_STATED, Stated, Training
 
 _LOSS_TYPES = {"response": '"grpo"', "token": '"dapo"'}
 """The aggregations in TRL, as Python code. `dapo` is the default of TRL."""
+_TRAINERS = {
+    (False, False): "GRPOTrainer",
+    (False, True): "TurnGRPOTrainer",
+    (True, False): "K2Trainer",
+    (True, True): "K2TurnTrainer",
+}
+"""The trainer by whether the penalty is k2, and whether turns have their own advantages."""
 ON_CPU: Line = (f"{YOUR_SETUP}: a CPU trains in float32", ("bf16=torch.cuda.is_available()",))
 _TEMPLATE = '''"""GRPO with TRL and the reward {name}: python train.py
 
@@ -68,14 +75,13 @@ def write(start: Start) -> dict[str, str]:
     """Return the script, and the file with the search engine if the policy searches."""
     start = start.for_dialect("TRL", ["tools"])
     validation = start.validation
+    is_k2, has_credit = start.training.kl.value == "k2", start.credit is not None
+    trainer = _TRAINERS[is_k2, has_credit]
     imports = ["from rag_rewards_adapters.trl import RagReward"]
-    is_k2 = start.training.kl.value == "k2"
     if is_k2:
-        imports.append("from rag_rewards_adapters.trl_k2_trainer import K2Trainer")
-    trainer = "K2Trainer" if is_k2 else "GRPOTrainer"
-    if start.credit is not None:
-        imports[0] += ", TurnGRPOTrainer"
-        trainer = "TurnGRPOTrainer"
+        imports.append(f"from rag_rewards_adapters.trl_k2_trainer import {trainer}")
+    elif has_credit:
+        imports[0] += f", {trainer}"
     files = {SEARCH_MODULE: search_module(start)} if start.searches else {}
     return files | {
         "train.py": _TEMPLATE.format(

@@ -24,12 +24,13 @@ from swift.infer_engine.protocol import (
 )
 from swift.rl_core.advantage import compute_advantages, expand_advantage_to_per_token
 from swift.rollout.agent_loop import run_multi_turn
-from swift.rollout.multi_turn import MultiTurnScheduler
+from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 from test_swift_rewards import _registry, config, new_reward, rewards, sample  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
 import tiny_models
+from rag_rewards_adapters.ms_swift import register_search
 from turn_groups import ENVIRONMENT, GROUPS, SEARCHES, TurnGroup
 
 from rag_rewards import Score, custom
@@ -302,3 +303,41 @@ def test_the_preset_swift_of_gdpo_equals_ms_swift() -> None:
     ours = gdpo(members, weights={"format": 0.5}, preset="swift")
     values_of_members = [member[0] for member in whiten(ours, preset="swift")]
     assert values_of_members == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+# --- the search engine of init -------------------------------------------------------------------
+
+
+def test_the_scheduler_of_init_answers_queries() -> None:
+    def search(query: str) -> list[dict[str, str]]:
+        return [{"id": "a", "title": "Paris", "text": f"The {query}."}]
+
+    scheduler = register_search(search, name="search of a test")
+    assert multi_turns.pop("search of a test") is scheduler
+    tokenizer = tiny_models.make_tokenizer()
+    texts = (SEARCH, "<answer>Seine</answer>")
+    replies = [response_of(text, "stop", tokenizer.encode(text)) for text in texts]
+    result = rolled_out(scheduler(max_turns=4, tokenizer=tokenizer), *replies)
+    seen: list[Any] = []
+    keep = custom("keep", lambda rollout: seen.append(rollout) or 1.0)
+    reward = new_reward("keep", config(num_generations=1), recipe=keep)
+    result.messages = [
+        {**message, "content": SEARCH}
+        if message["role"] == "assistant" and message is not result.messages[-1]
+        else message
+        for message in result.messages
+    ]
+    rewards(reward, [result])
+    first, last = seen[0].steps()
+    assert first.queries == ("river",)
+    assert [(each.title, each.text) for each in first.results] == [("Paris", "The river.")]
+    assert (last.answer, last.malformed) == ("Seine", ())
+
+
+def test_a_search_in_the_last_turn_has_no_reply() -> None:
+    scheduler = register_search(lambda query: [], name="search of a test")
+    del multi_turns["search of a test"]
+    result = rolled_out(scheduler(max_turns=1), response_of(SEARCH, "stop", [5]))
+    assert [message["role"] for message in result.messages][-1] == "assistant"
+    with pytest.raises(UsageError, match="choose search-r1"):
+        register_search(lambda query: [], dialect="tools")

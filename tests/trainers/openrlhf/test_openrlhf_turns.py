@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from pathlib import Path
@@ -225,9 +226,63 @@ def test_another_class_is_refused(value: Any) -> None:
         executor(recipe="search-r1", agent=value)()
 
 
-def test_the_agent_of_init_has_the_environment_beside_it(tmp_path: Path) -> None:
+CORPUS = [
+    {"id": "a", "title": "Paris", "text": "Paris lies on the Seine."},
+    {"id": "b", "title": "Lyon", "text": "Lyon lies on the Rhône."},
+]
+
+
+def search(query: str) -> list[dict[str, str]]:
+    return [document for document in CORPUS if document["title"] in query]
+
+
+def test_the_agent_of_init_requires_a_search_engine(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert init("openrlhf", "search-r1", folder).returncode == 0
-    (folder / "environment.py").write_text(ENVIRONMENT)
-    created = import_object(f"{folder / 'agent.py'}:AgentExecutor")()
-    assert created.inner.agent_instance_cls.__name__ == "Search"
+    with pytest.raises(UsageError, match=f"edit {folder / 'search.py'}"):
+        import_object(f"{folder / 'agent.py'}:AgentExecutor")
+    (folder / "search.py").write_text("def search(query):\n    return []\n")
+    assert import_object(f"{folder / 'agent.py'}:AgentExecutor")().inner is not None
+
+
+@pytest.mark.parametrize(("max_turns", "turns"), [(4, 3), (2, 2)])
+def test_the_environment_answers_queries_in_the_dialect(max_turns: int, turns: int) -> None:
+    created = executor(recipe="search-r1", search=search, max_turns=max_turns)()
+    environment = created.inner.agent_instance_cls
+    assert environment.stop == ["</search>", "</answer>"]
+    texts = ["<search>river of Lyon</search>", "<search>Oslo</search>", ANSWER]
+
+    async def play() -> list[dict[str, Any]]:
+        instance, replies = environment(), []
+        for text in texts:
+            replies.append(await instance.step({"action_text": text}))
+            if replies[-1]["done"]:
+                return replies
+        raise AssertionError("the environment does not end")
+
+    replies = asyncio.run(play())
+    assert len(replies) == turns
+    block = "\n\n<information>Doc 1(Title: Lyon) Lyon lies on the Rhône.</information>\n\n"
+    assert replies[0]["environment_feedback"] == block
+    assert replies[-1]["environment_feedback"] == ""
+
+
+def test_a_sample_stops_at_the_tags_of_the_dialect(
+    trainer: Trainer,  # noqa: F811
+    agent: Any,  # noqa: F811
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.setattr(turn_groups, "search", search, raising=False)
+    path = agent('recipe="search-r1", search="turn_groups:search"')
+    parameters = sampling(1)
+    actor = trainer.actor(path, Engine([ANSWER]))
+    run(sample_prompt(actor, n=1, max_length=1400, sampling_params=parameters))
+    assert parameters.stop == ["</search>", "</answer>"]
+    assert parameters.include_stop_str_in_output is True
+
+
+def test_search_and_agent_are_alternatives() -> None:
+    with pytest.raises(UsageError, match="set one of them"):
+        executor(recipe="search-r1", search=search, agent=dict)
+    with pytest.raises(UsageError, match="choose search-r1"):
+        executor(recipe="search-r1", search=search, settings={"dialect": "tools"})

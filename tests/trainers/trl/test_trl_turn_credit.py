@@ -16,6 +16,7 @@ import pytest
 import torch
 from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward, TurnGRPOTrainer
+from rag_rewards_adapters.trl_k2_trainer import K2TurnTrainer
 from trl import GRPOTrainer
 from trl_runs import (
     CALL,
@@ -164,6 +165,35 @@ def test_the_loss_has_the_gradient_of_the_advantages(tmp_path: Any) -> None:
     expected = torch.cat([p.grad.flatten() for p in run.model.parameters()])
     assert gradient.abs().max() > 0
     torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3)
+
+
+def test_the_penalty_k2_with_advantages_of_turns(tmp_path: Any) -> None:
+    """A policy whose tokens are e times as probable as those of the reference: k2 is 0.5."""
+    folder = str(tmp_path / "model")  # TRL reads the reference model from the same place
+    make_model("qwen2").save_pretrained(folder)
+    changes = {"scale_rewards": "none", "num_generations": 2, "per_device_train_batch_size": 2}
+    penalty = {"beta": 0.3, "use_bias_correction_kl": False, "loss_type": "grpo"}
+    run = K2TurnTrainer(
+        model=folder,
+        processing_class=make_tokenizer(),
+        train_dataset=rows(),
+        reward_funcs=RagReward(ENVIRONMENT),
+        args=config(tmp_path, **changes, **penalty),
+        rollout_func=rollouts(RETURN),
+        credit="return",
+        credit_options=RETURN.options,
+    )
+    run.current_gradient_accumulation_steps = 1
+    output = batch_of(run)
+    assert output["advantages"].tolist() == [
+        pytest.approx(row, abs=RETURN.tolerance) for row in of_tokens(RETURN)
+    ]
+    output["ref_per_token_logps"] = output["ref_per_token_logps"] - 1.0
+    run.model.train()
+    with_penalty = run._compute_loss(run.model, output).item()
+    run.beta = 0.0
+    without = run._compute_loss(run.model, output).item()
+    assert with_penalty - without == pytest.approx(0.3 * 0.5, abs=1e-4)
 
 
 def test_a_run_trains_and_logs(tmp_path: Any) -> None:
