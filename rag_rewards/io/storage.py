@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -275,25 +276,20 @@ def _write(path: str, blocks: Iterator[bytes]) -> None:
 
 def _write_local(target: Path, blocks: Iterator[bytes]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(name, flags, 0o666)  # the system applies the umask
     try:
         with os.fdopen(descriptor, "wb") as handle:
             for block in blocks:
                 handle.write(block)
             handle.flush()
             os.fsync(handle.fileno())
-        os.chmod(name, 0o666 & ~_umask())
         os.replace(name, target)
     except BaseException:
         with suppress(OSError):
             os.unlink(name)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def remove_file(path: str) -> None:

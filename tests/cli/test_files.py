@@ -19,6 +19,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.io import compression
 from rag_rewards.io.score_file import score_file
 from rag_rewards.io.score_options import ScoreOptions
+from rag_rewards.io.storage import write_file
 
 
 def ids(path):
@@ -342,3 +343,18 @@ def test_memory_is_bounded_for_a_long_line(tmp_path, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 24
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_the_umask_of_the_process_is_not_changed(tmp_path, monkeypatch, mask):
+    """Another thread could create a file while the mask is 0."""
+    previous = os.umask(mask)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", None)
+            write_file(str(tmp_path / "file"), b"data")
+    finally:
+        os.umask(previous)
+    assert (tmp_path / "file").read_bytes() == b"data"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert len(list(tmp_path.iterdir())) == 1
