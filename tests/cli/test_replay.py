@@ -18,8 +18,9 @@ def scored(cli, write, arena, tmp_path):
     """Write a right and a wrong rollout of a group, scored with bonus.value=5."""
     wrong = "<relevance>[1]</relevance><analysis>One.</analysis><answer>Rhine</answer>"
     rows = [arena(group="g"), arena(id="b", group="g", response=wrong)]
-    path = write(rows, "scored.jsonl")
-    cli("score", path, "-r", "arena", "--set", "bonus.value=5", "-o", path, code=0)
+    source = write(rows)
+    path = source.with_name("scored.jsonl")
+    cli("score", source, "-r", "arena", "--set", "bonus.value=5", "-o", path, code=0)
     return path
 
 
@@ -77,8 +78,9 @@ def test_hardened_rejects_a_metric_for_evaluation(cli, scored):
 
 def test_rows_that_were_scored_with_the_hardened_profile(cli, write, arena):
     text = "<relevance>[1]</relevance><analysis>.</analysis><answer>Seine</answer>"
-    path = write([arena(response=text)], "scored.jsonl")
-    cli("score", path, "-r", "arena", "--hardened", "-o", path, code=0)
+    source = write([arena(response=text)])
+    path = source.with_name("scored.jsonl")
+    cli("score", source, "-r", "arena", "--hardened", "-o", path, code=0)
     data = replayed(cli, path, "--set", "format.words=false")
     # With format.words the analysis "." has no word: no format reward and no bonus.
     assert data["means"]["reward"] == [2.0, 13.0]
@@ -123,8 +125,9 @@ def test_rows_of_a_curriculum(cli, write, arena, tmp_path):
     )
     thought = "<think>One.</think><answer>Seine</answer>"
     rows = [arena(id="a", group="1", step=9, response=thought), arena(id="b", group="2", step=10)]
-    path = write(rows, "scored.jsonl")
-    cli("score", path, "--config", config, "-o", path, code=0)
+    source = write(rows)
+    path = source.with_name("scored.jsonl")
+    cli("score", source, "--config", config, "-o", path, code=0)
     assert replayed(cli, path)["means"]["reward"] == [4.5, 4.5]
     data = replayed(cli, path, "--set", "normalizer=unicode", "--base", "metric=f1")
     assert data["settings"] == {
@@ -239,8 +242,9 @@ def constant(rollout):
 def test_a_recipe_of_a_module(cli, write, arena, tmp_path, monkeypatch):
     (tmp_path / "own_recipe.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
-    path = write([arena(response="abcd")], "scored.jsonl")
-    cli("score", path, "-r", "own_recipe:OWN", "--set", "scale=3", "-o", path, code=0)
+    source = write([arena(response="abcd")])
+    path = source.with_name("scored.jsonl")
+    cli("score", source, "-r", "own_recipe:OWN", "--set", "scale=3", "-o", path, code=0)
     # Its defaults are not tied to a version of this package, so that every setting is written.
     assert json.loads(path.read_text())["signature"] == f"{HEAD} own scale=3"
     data = replayed(cli, path, "-r", "own_recipe:OWN", "--set", "scale=2")
