@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, OptionError, RolloutError, SignatureError, UsageError
 from rag_rewards.groups import LineGroup
 from rag_rewards.io.grouped_lines import read_groups
-from rag_rewards.io.sources import open_source
+from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
 from rag_rewards.recipes import build_recipe, recorded_settings
 from rag_rewards.rollout import EVIDENCE_FIELDS, Score, ScoreOrError
@@ -225,18 +226,20 @@ def replay(
     show: int = 5,
     columns: str | None = None,
 ) -> ReplayResult:
-    """Score every group of a file with both settings. Memory does not grow with the file.
+    """Score every group of a file with both settings. Memory holds a few bytes per row.
 
-    `show` is the number of rollouts in `most_changed`. Raises UsageError when the rows were not
-    scored with equal settings.
+    If the rewards do not compare rollouts, the rows of a group may be anywhere in the file, as in a
+    dump of a trainer. `show` is the number of rollouts in `most_changed`. Raises UsageError when
+    the rows were not scored with equal settings.
     """
     result = ReplayResult()
     sums: dict[str, list[float]] = {}
     baseline = _Baseline(variation)
     rewards: tuple[Reward, Reward] | None = None
     with contextlib.closing(open_source(source, columns, growing=True)) as opened:
-        for group in read_groups(opened, group_size, sort):
-            rollouts = _decoded(group, result)
+        are_alone = group_size is None and not _compares_rollouts(opened, variation)
+        for group in read_groups(opened, group_size, sort or are_alone):
+            rollouts = _decoded(group, result, are_alone)
             if rollouts:
                 baseline.check(group.lines)
                 rewards = rewards or variation.rewards(baseline.recorded)
@@ -252,27 +255,49 @@ def replay(
     return result
 
 
+def _compares_rollouts(source: Source, variation: Variation) -> bool:
+    """Return whether a reward compares the rollouts of a group, by the first row that decodes."""
+    first: list[Line] = []
+    recorded: RecipeSpec | None = None
+    for number, line in source.lines:
+        first.append((number, line))
+        if isinstance(decode_line(line, _ROW), ScoredRow):
+            with contextlib.suppress(UsageError):  # it is raised with the number of the line
+                recorded = variation.recorded(_SIGNED.decode(line).signature)
+            break
+    source.lines, source.handle = chain(first, source.lines), None
+    try:
+        return any(reward.scope == "group" for reward in variation.rewards(recorded))
+    except UsageError:
+        return True
+
+
 def _scored(rollouts: Sequence[ScoredRow], before: Reward, after: Reward) -> Iterable[Pair]:
     group = [range(len(rollouts))]
     old, new = Scorer(before).score_each(rollouts, group), Scorer(after).score_each(rollouts, group)
     return zip(rollouts, old, new, strict=True)
 
 
-def _decoded(group: LineGroup, result: ReplayResult) -> list[ScoredRow]:
+def _decoded(group: LineGroup, result: ReplayResult, are_alone: bool) -> list[ScoredRow]:
     """Return the rollouts of a group, or none if a row of the group is in error.
 
-    A row without an id gets its line number as id.
+    If the rewards do not compare rollouts (`are_alone`), the other rows of the group are kept. The
+    lines of rows in error are removed from the group. A row without an id gets its line number as
+    id.
     """
     rollouts: list[ScoredRow] = []
-    for number, line in group.lines:
+    for number, line in list(group.lines):
         rollout = decode_line(line, _ROW)
         if isinstance(rollout, RolloutError):
-            _count_errors(result, len(group.lines), f"line {number}: {rollout}")
-            return []
+            _count_errors(result, 1 if are_alone else len(group.lines), f"line {number}: {rollout}")
+            if not are_alone:
+                return []
+            group.lines.remove((number, line))
+            continue
         if rollout.id is None:
             rollout = msgspec.structs.replace(rollout, id=number)
         rollouts.append(rollout)
-    if group.problem:
+    if group.problem and not are_alone:
         _count_errors(result, len(group.lines), f"line {group.lines[0][0]}: {group.problem}")
         return []
     return rollouts

@@ -23,7 +23,7 @@ from rag_rewards import (
 )
 from rag_rewards.evidence.needs import VerdictNeed
 from rag_rewards.rollout import LogProbs
-from rag_rewards.training.advantages import group_advantages, mean_std, zscores
+from rag_rewards.training.advantages import group_advantages, mean, mean_std, zscores
 from rag_rewards.training.kl import k1, k2, k3
 
 quick = budget(200)
@@ -244,3 +244,12 @@ def test_a_curriculum_scores_whole_groups_only():
     ):
         results = plan.score_each([row(at, step) for at, step in enumerate(steps)])
         assert list(map(type, results)) == kinds
+
+
+def test_advantages_of_rewards_at_the_end_of_the_range() -> None:
+    rewards = [1.7e308, -1.7e308, 0.0, 1.7e308]
+    expected = zscores([reward / 1.7e308 for reward in rewards], epsilon=0)
+    assert zscores(rewards) == pytest.approx(expected)
+    assert group_advantages(rewards) == pytest.approx(expected)
+    assert mean_std([1.7e308, -1.7e308]) == (0.0, 1.7e308)
+    assert mean(rewards) == pytest.approx(0.425e308)

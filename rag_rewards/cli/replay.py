@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
+from msgspec.json import encode
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -86,7 +87,8 @@ def print_result(console: Console, result: ReplayResult) -> None:
     """Print the settings, means and rollouts that change."""
     console.print(Text("settings that differ", style="bold"))
     for key, (old, new) in result.settings.items():
-        console.print(Text(f"  {plain(f'{key}: {old!r} → {new!r}')}"))
+        values = " → ".join(encode(value).decode() for value in (old, new))
+        console.print(Text(f"  {plain(f'{key}: {values}')}"))
     if not result.settings:
         console.print("  none")
     numbers = ("before", "after", "change")

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import msgspec
 
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.metrics.metric import Unit
 
 
@@ -91,8 +91,17 @@ class Measurements:
 
     @property
     def sums(self) -> dict[str, float]:
-        """The sum of each column."""
-        return {part: math.fsum(values) for part, values in self.columns.items()}
+        """The sum of each column. Raises UsageError if it is too large for a number."""
+        sums = {}
+        for part, values in self.columns.items():
+            try:
+                sums[part] = math.fsum(values)
+            except OverflowError:
+                raise UsageError(
+                    f"the sum of a metric ({part}) is too large for a number: leave out the rows "
+                    "with values near 1e308"
+                ) from None
+        return sums
 
 
 @dataclass

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import fmean
 from typing import Any
 
 import msgspec
 
 from rag_rewards.report.turn_statistics import turn_drift
-from rag_rewards.training.advantages import mean_std
+from rag_rewards.training.advantages import mean, mean_std
 
 
 class TrainingStep(msgspec.Struct, frozen=True):
@@ -72,7 +71,7 @@ def _saturation(name: str, values: Sequence[float], means: tuple[float, float]) 
     low, high = min(values), max(values)
     if low == high:
         return
-    first, last = ((mean - low) / (high - low) for mean in means)
+    first, last = ((each - low) / (high - low) for each in means)
     for end, before, after in ((high, first, last), (low, 1 - first, 1 - last)):
         if after >= 0.98 and before < 0.9:
             yield Alarm(
@@ -84,4 +83,4 @@ def _saturation(name: str, values: Sequence[float], means: tuple[float, float]) 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
     present = [value for value in values if value is not None]
-    return fmean(present) if present else None
+    return mean(present) if present else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from statistics import fmean
 
 import msgspec
 
@@ -24,7 +23,7 @@ from rag_rewards.report.turn_statistics import (
 )
 from rag_rewards.rows import ScoredRow
 from rag_rewards.shorten import shorten
-from rag_rewards.training.advantages import mean_std
+from rag_rewards.training.advantages import mean, mean_std, overflow_unit
 
 BINS = 24
 MAX_POINTS = 120
@@ -59,9 +58,11 @@ class Distribution(msgspec.Struct, frozen=True):
             frequencies = Counter(present)
             return [frequencies[edge] for edge in self.edges]
         counts = [0] * (len(self.edges) - 1)
-        low, width = self.edges[0], self.edges[1] - self.edges[0]
+        unit = overflow_unit(self.edges)
+        start = self.edges[0] / unit
+        width = self.edges[1] / unit - start
         for value in present:
-            counts[min(int((value - low) / width) if width else 0, len(counts) - 1)] += 1
+            counts[min(int((value / unit - start) / width) if width else 0, len(counts) - 1)] += 1
         return counts
 
 
@@ -149,7 +150,7 @@ def distribution(name: str, values: Sequence[float | None]) -> Distribution:
     if not present:
         message = "no rollout has a value"
         return Distribution(name, 0, missing, None, None, None, None, [], [], True, message)
-    mean, std = mean_std(present)
+    center, std = mean_std(present)
     low, high = min(present), max(present)
     different = sorted(set(present))
     message = f"constant {low:g}" if low == high else ""
@@ -158,13 +159,14 @@ def distribution(name: str, values: Sequence[float | None]) -> Distribution:
         counts = [frequencies[value] for value in different]
         edges, discrete = different, True
     else:
-        width = (high - low) / BINS
-        edges = [low + i * width for i in range(BINS + 1)]
+        unit = overflow_unit(present)
+        start, width = low / unit, (high / unit - low / unit) / BINS
+        edges = [(start + i * width) * unit for i in range(BINS + 1)]
         counts, discrete = [0] * BINS, False
         for value in present:
-            counts[min(int((value - low) / width) if width else 0, BINS - 1)] += 1
+            counts[min(int((value / unit - start) / width) if width else 0, BINS - 1)] += 1
     return Distribution(
-        name, len(present), missing, mean, std, low, high, edges, counts, discrete, message
+        name, len(present), missing, center, std, low, high, edges, counts, discrete, message
     )
 
 
@@ -181,8 +183,9 @@ def correlation(first: Sequence[float | None], second: Sequence[float | None]) -
     (mx, sx), (my, sy) = mean_std(xs), mean_std(ys)
     if sx < 1e-12 or sy < 1e-12:
         return None
-    covariance = fmean((a - mx) * (b - my) for a, b in pairs)
-    return round(max(-1.0, min(1.0, covariance / (sx * sy))), 6)
+    ux, uy = overflow_unit(xs), overflow_unit(ys)
+    covariance = mean((a / ux - mx / ux) * (b / uy - my / uy) for a, b in pairs)
+    return round(max(-1.0, min(1.0, covariance / (sx / ux * (sy / uy)))), 6)
 
 
 def _grouped(values: Sequence[float | None], groups: Iterable[Sequence[int]]) -> list[list[float]]:
@@ -200,7 +203,7 @@ def _signal(name: str, values: Sequence[float | None], groups: Sequence[Sequence
     if not grouped:
         return Signal(name, None, None)
     dead = sum(max(group) == min(group) for group in grouped) / len(grouped)
-    return Signal(name, dead, fmean(mean_std(group)[1] for group in grouped))
+    return Signal(name, dead, mean(mean_std(group)[1] for group in grouped))
 
 
 def _sizes(groups: Sequence[Sequence[int]]) -> dict[int, int]:
@@ -216,15 +219,15 @@ def rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float 
         "abstentions": sum(each.abstained for each in facts) / n,
         "refusals": sum(each.refused for each in facts) / n,
         "with citations": sum(each.cites > 0 for each in facts) / n,
-        "citations per response": fmean(each.cites for each in facts),
-        "words per response": fmean(each.words for each in facts),
+        "citations per response": mean(each.cites for each in facts),
+        "words per response": mean(each.words for each in facts),
         "empty": sum(not each.words for each in facts) / n,
         "cut at the length limit": sum(each.cut for each in facts) / n,
     }
     formats = [v for row in rows if (v := (row.components or {}).get("format")) is not None]
     judged = [each.judged for each in facts if each.judged is not None]
-    shares["decided by the judge"] = fmean(judged) if judged else None
-    shares["correct format"] = fmean(value >= 1 for value in formats) if formats else None
+    shares["decided by the judge"] = mean(judged) if judged else None
+    shares["correct format"] = mean(value >= 1 for value in formats) if formats else None
     return shares
 
 
@@ -309,12 +312,12 @@ def _steps(
         inside = [i for step in order[start : start + size] for i in members[step]]
         values = {name: mean_of(column[i] for i in inside) for name, column in columns.items()}
         values |= {
-            name: fmean(measure(facts[i]) for i in inside) for name, measure in _MEASURES.items()
+            name: mean(measure(facts[i]) for i in inside) for name, measure in _MEASURES.items()
         }
         if has_turns:
             values |= turn_rates([facts[i] for i in inside])
         if has_unscored:
-            values["unscored"] = fmean(columns["reward"][i] is None for i in inside)
+            values["unscored"] = mean(columns["reward"][i] is None for i in inside)
         values["groups without signal"] = mean_of(dead[i] for i in inside)
         points.append(TrainingStep(order[start], len(inside), values))
     return points

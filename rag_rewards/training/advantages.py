@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the arithmetic mean, also of values whose sum is too large for a number.
+
+    >>> mean([1.5e308, 1.5e308])
+    1.5e+308
+    """
+    values = list(values)
+    try:
+        return fmean(values)
+    except OverflowError:
+        return math.fsum(value / len(values) for value in values)
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
@@ -15,8 +29,19 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
     n = len(values)
     if min(values) == max(values):
         return values[0], 0.0  # with rounding, the deviation would not be 0
-    mean = math.fsum(values) / n
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / n)
+    if (unit := overflow_unit(values)) > 1:
+        center, std = mean_std([value / unit for value in values])
+        return center * unit, std * unit
+    center = math.fsum(values) / n
+    return center, math.sqrt(math.fsum((v - center) ** 2 for v in values) / n)
+
+
+def overflow_unit(values: Sequence[float]) -> float:
+    """Return a power of two; values that are divided by it have squares and sums that are finite.
+
+    It is 1 for all values below 1e150.
+    """
+    return 1.0 if max(map(abs, values)) < 1e150 else 2.0**600
 
 
 def group_advantages(rewards: Sequence[float], *, std_floor: float = 0.1) -> list[float]:
@@ -30,11 +55,13 @@ def group_advantages(rewards: Sequence[float], *, std_floor: float = 0.1) -> lis
     """
     if not rewards:
         return []
-    mean, std = mean_std(rewards)
-    scale = max(std, std_floor)
+    unit = overflow_unit(rewards)
+    rewards = [reward / unit for reward in rewards]
+    center, std = mean_std(rewards)
+    scale = max(std, std_floor / unit)
     if not scale:
         return [0.0] * len(rewards)
-    return [(reward - mean) / scale for reward in rewards]
+    return [(reward - center) / scale for reward in rewards]
 
 
 def advantages_of_groups(
@@ -67,5 +94,7 @@ def zscores(rewards: Sequence[float], *, epsilon: float = 1e-8) -> list[float]:
     """
     if not rewards:
         return []
-    mean, std = mean_std(rewards)
-    return [(reward - mean) / (std + epsilon) for reward in rewards]
+    unit = overflow_unit(rewards)
+    rewards = [reward / unit for reward in rewards]
+    center, std = mean_std(rewards)
+    return [(reward - center) / (std + epsilon / unit) for reward in rewards]

@@ -339,3 +339,35 @@ def test_rows_with_different_curricula_are_refused(cli, write, arena):
     ]
     rows = [signed(arena(step=3), text) for text in texts]
     assert "stages[0].until_step is 5 and 6" in cli("replay", write(rows), code=2).err
+
+
+def test_settings_are_shown_as_they_are_given(cli, write, likely):
+    source = write([likely(id="a", group="a"), likely(id="b", group="a")])
+    out = cli("replay", source, "-r", "ctrl-rag", "--set", "threshold=null", code=0).out
+    assert "→ null" in out
+    assert "None" not in out
+
+
+def test_groups_of_a_recipe_of_single_rollouts_may_be_apart(cli, write, arena):
+    wrong = arena()["response"].replace("Seine", "Rhine")
+    rows = [
+        arena(id=f"{group}{i}", group=group, response=wrong if i else arena()["response"])
+        for i in range(3)
+        for group in "abc"
+    ]
+    arguments = ("-r", "arena", "--set", "bonus.value=0")
+    apart = replayed(cli, write(rows), *arguments)
+    assert apart["errors"] == 0
+    assert (apart["groups"], apart["rows"]) == (3, 9)
+    assert apart == replayed(cli, write(sorted(rows, key=lambda row: row["group"])), *arguments)
+    with_bad_line = write(["{", *rows])
+    assert replayed(cli, with_bad_line, *arguments, code=3)["errors"] == 1
+    data = write(rows).read_bytes()
+    assert replayed(cli, "-", *arguments, stdin=data) == apart
+
+
+def test_groups_of_a_recipe_that_compares_rollouts_are_adjacent(cli, write, likely):
+    rows = [likely(id=name, group=name[0]) for name in ("a1", "b1", "a2")]
+    result = replayed(cli, write(rows), "-r", "ctrl-rag", code=3)
+    assert "not adjacent" in result["first_error"]
+    assert replayed(cli, write(rows), "-r", "ctrl-rag", "--sort")["errors"] == 0
