@@ -179,7 +179,7 @@ class RewardServer:
         groups = group_by_key(request.rollouts)
         results = await loaded.batcher.score(request.rollouts, groups, len(body))
         backends.check(results)
-        scores = list(map(_score_data, request.rollouts, results))
+        scores = list(map(score_data, request.rollouts, results))
         return _ENCODE({"scores": scores, "signature": loaded.signature})
 
     async def score_samples(self, body: bytes) -> bytes:
@@ -328,7 +328,8 @@ def _backends(states: dict[str, str]) -> dict[str, Any]:
     return {"backends": states} if states else {}
 
 
-def _score_data(rollout: Rollout, result: ScoreOrError) -> dict[str, Any]:
+def score_data(rollout: Rollout, result: ScoreOrError) -> dict[str, Any]:
+    """Return a score or an error as a part of the response of POST /score."""
     if isinstance(result, Score):
         entries = score_entries(rollout, result)
         return {

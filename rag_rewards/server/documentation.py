@@ -1,4 +1,4 @@
-"""The OpenAPI documentation of the routes: schemas and examples."""
+"""The OpenAPI documentation of the routes: schemas, and examples that this version computes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards.loading import load_recipe
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows import decode_row
+from rag_rewards.scorer import Scorer
+from rag_rewards.server import openrlhf
+from rag_rewards.server.app import score_data
+from rag_rewards.version import __version__
 
 _SCHEMA = "#/components/schemas/{name}"
 _ROW = {
@@ -16,13 +22,30 @@ _ROW = {
     "answers": ["Seine", "the Seine"],
     "response": "<relevance>[1]</relevance><analysis>[1] says so.</analysis><answer>Seine</answer>",
 }
-_SCORED = {
-    "reward": 13.0,
-    "components": {"format": 1.0, "accuracy": 1.0, "relevance": 1.0, "bonus": 10.0},
-    "correct": 1.0,
-    "details": {"answer": "Seine"},
-    "error": None,
-}
+_PROMPT = "Which river runs through Paris? "
+_SAMPLES = openrlhf.SampleRequest(
+    query=[f"{_PROMPT}{_ROW['response']}</s>"],
+    prompts=[_PROMPT],
+    labels=['{"answers": ["Seine"], "supporting": [1], "documents": ["Paris lies on the Seine."]}'],
+)
+_RECIPE = load_recipe("arena")
+
+
+def _scored_rows() -> dict[str, Any]:
+    """Return the response to the example of POST /score, as this version computes it."""
+    rollout = decode_row(_ROW)
+    (score,) = Scorer(_RECIPE).score_each([rollout])
+    return {"scores": [score_data(rollout, score)], "signature": _RECIPE.signature}
+
+
+def _scored_samples() -> dict[str, Any]:
+    """Return the response to the example of POST /openrlhf, as this version computes it."""
+    rollouts = openrlhf.rollouts_of(_SAMPLES)
+    results = Scorer(_RECIPE).score_each(rollouts)
+    response = openrlhf.response_of(results, _RECIPE.component_names, None)
+    return msgspec.structs.asdict(response)
+
+
 _NUMBER = {"oneOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]}
 _ERROR = {
     "type": "object",
@@ -84,7 +107,7 @@ SCORE: dict[str, Any] = {
                         "signature": {"type": "string"},
                     },
                 },
-                {"scores": [_SCORED], "signature": "rag-rewards 0.2.0 arena bonus.value=5"},
+                _scored_rows(),
             ),
         },
         **_COMMON,
@@ -102,11 +125,7 @@ OPENRLHF: dict[str, Any] = {
                     for name in ("query", "prompts", "labels")
                 },
             },
-            {
-                "query": ["Which river runs through Paris? <answer>Seine</answer></s>"],
-                "prompts": ["Which river runs through Paris? "],
-                "labels": ['{"answers": ["Seine"], "supporting": []}'],
-            },
+            msgspec.structs.asdict(_SAMPLES),
         ),
     },
     "responses": {
@@ -121,7 +140,7 @@ OPENRLHF: dict[str, Any] = {
                         "extra_logs": {"type": "object"},
                     },
                 },
-                {"rewards": 1.0, "scores": 1.0, "extra_logs": {"accuracy": 1.0, "acc": 1.0}},
+                _scored_samples(),
             ),
         },
         **_COMMON,
@@ -187,7 +206,7 @@ MODELS: dict[str, Any] = {
             "content": _json(
                 {"type": "object"},
                 {
-                    "rag_rewards": "0.8.0",
+                    "rag_rewards": __version__,
                     "entailment": {"fingerprint": "nli deberta-v2 3c1f… float32 label=0 …"},
                     "similarity": None,
                 },

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -501,16 +502,31 @@ class TestPages:
 
         run(test)
 
-    def test_the_documentation_contains_a_working_example(self) -> None:
+    @pytest.mark.parametrize("path", ["/score", "/openrlhf"])
+    def test_the_examples_of_the_documentation_are_those_of_this_version(self, path: str) -> None:
         async def test() -> None:
             async with connect(PLAN) as (client, _):
                 described = (await client.get("/openapi.json")).json()
                 assert (await client.get("/docs")).status_code == 200
-                body = described["paths"]["/score"]["post"]["requestBody"]["content"]
-                example = body["application/json"]["example"]
-                answer = await client.post("/score", json=example)
+                route = described["paths"][path]["post"]
+                request, response = (
+                    each["content"]["application/json"]["example"]
+                    for each in (route["requestBody"], route["responses"]["200"])
+                )
+                answer = (await client.post(path, json=request)).json()
             assert "documents" in described["components"]["schemas"]["Rollout"]["properties"]
-            assert answer.json()["scores"][0]["reward"] == 13.0
+            for score in answer.get("scores", []) if path == "/score" else []:
+                assert score.pop("error") is None  # the documentation shows no null
+            assert answer == response
+            assert described["info"]["version"] == rr.__version__
+
+        run(test)
+
+    def test_the_documentation_shows_no_other_version(self) -> None:
+        async def test() -> None:
+            async with connect(PLAN) as (client, _):
+                page = (await client.get("/docs")).text
+            assert set(re.findall(r"\b\d+\.\d+\.\d+\b", page)) == {rr.__version__}
 
         run(test)
 
