@@ -33,6 +33,7 @@ from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.component_rewards import exactly_flat
 from rag_rewards_adapters.group_values import with_group_means
 from rag_rewards_adapters.ms_swift_messages import MessageTexts
+from rag_rewards_adapters.row_checks import check_judge
 from rag_rewards_adapters.training_log import TrainingLog
 from rag_rewards_adapters.turn_rows import dialect_at, dialect_of_tags, queries_of, with_limit
 
@@ -213,6 +214,8 @@ class RagReward(TrainerReward["_Batch"]):
         """Raise UsageError if the reward cannot work with the arguments of the trainer."""
         if self._compares_groups or self.scorer.has_models:
             _check_ranks(self.__name__, args)
+        if not getattr(args, "process_index", 0):
+            check_judge(self.scorer.models.judge, self.scorer.recipes)
         scale = getattr(args, "scale_rewards", None)
         if self._std_floor is not None and scale not in (None, "none"):
             raise UsageError(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.evidence.contexts import Contexts
-from rag_rewards.evidence.needs import LogProbsNeed
+from rag_rewards.evidence.gather import run_coroutine
+from rag_rewards.evidence.needs import LogProbsNeed, VerdictNeed
+from rag_rewards.evidence.protocols import Judge, JudgeQuestion
 from rag_rewards.rollout import Evidence, LogProbs, Rollout
 from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards.scorer import Scorer
@@ -41,6 +43,36 @@ def example_rollouts() -> list[Rollout]:
     rollouts = [rollout_from_columns(fields, response=text) for text in _EXAMPLE_RESPONSES]
     rollouts.append(rollout_from_columns({**fields, "turns": _EXAMPLE_TURNS}))
     return [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
+
+
+def check_judge(judge: Judge | None, recipes: Sequence[Recipe]) -> None:
+    """Ask a judge on a server one question of the recipes, before the training.
+
+    Raises BackendError if it returns no verdict, for example because the server is down, the key is
+    invalid, or the model is unknown. A verdict in the cache of the judge needs no server.
+    """
+    from rag_rewards.backends.checked_judge import CheckedJudge
+    from rag_rewards.backends.openai import OpenAIJudge
+
+    question = next(_questions(recipes), None)
+    if question is None or not isinstance(judge, (CheckedJudge, OpenAIJudge)):
+        return
+    [verdict] = run_coroutine(judge.judge([question]))
+    if isinstance(verdict, Exception):
+        raise BackendError(f"the judge is not ready for the training: {verdict}")
+
+
+def _questions(recipes: Sequence[Recipe]) -> Iterator[JudgeQuestion]:
+    """Yield the questions of recipes about well-formed responses."""
+    for recipe in recipes:
+        for rollout in example_rollouts():
+            try:
+                needs = recipe.needs(rollout)
+            except RolloutError:
+                continue
+            for need in needs:
+                if isinstance(need, VerdictNeed):
+                    yield from need.questions
 
 
 def check_rows(

@@ -31,7 +31,12 @@ from rag_rewards.rows.columns import last_question, rollout_from_columns
 from rag_rewards.scorer import Scorer, required_models, split_options
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import TrainerReward
-from rag_rewards_adapters.row_checks import check_prompts, check_rows, example_rollouts
+from rag_rewards_adapters.row_checks import (
+    check_judge,
+    check_prompts,
+    check_rows,
+    example_rollouts,
+)
 from rag_rewards_adapters.trl_batch import Batch, gold_column
 from rag_rewards_adapters.trl_responses import ResponseReader, has_unopened_thoughts
 from rag_rewards_adapters.trl_trainer import (
@@ -186,8 +191,9 @@ class RagReward(TrainerReward[Batch]):
         policy gets the trainer's own model, at its current weights, unless another one was passed.
         An empty response to the first rows of each data set is scored, so that a row without its
         gold fields is an error now. So is a prompt from which the recipe cannot leave out a
-        document, and one that is too long together with `max_completion_length`. Raises UsageError
-        and RolloutError.
+        document, and one that is too long together with `max_completion_length`. A judge on a
+        server is asked one question, so that it is known to answer. Raises UsageError and
+        RolloutError.
         """
         if self._compares_groups:
             check_groups(trainer, self._group_size)
@@ -215,6 +221,8 @@ class RagReward(TrainerReward[Batch]):
         check_rows(self._empty_rollouts(trainer), self.scorer.recipes)
         length = trainer.args.max_completion_length
         check_prompts(self._empty_rollouts(trainer), self.scorer, length or 0)
+        if trainer.accelerator.is_main_process:
+            check_judge(self.scorer.models.judge, self.scorer.recipes)
 
     def _empty_rollouts(self, trainer: Any) -> Iterator[tuple[str, Rollout | RolloutError]]:
         """Yield the name and an empty response for the first rows of each data set."""

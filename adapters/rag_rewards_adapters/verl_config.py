@@ -155,6 +155,19 @@ def check_training(config: Any) -> None:
     check_rows(rollouts, scorer.recipes)
 
 
+def check_own_judge(config: Any) -> None:
+    """Ask the judge of a training one question. Raises BackendError if it returns no verdict."""
+    from rag_rewards.evidence.protocols import Models
+    from rag_rewards.rollout_dump import split_dump
+    from rag_rewards.scorer import split_options
+    from rag_rewards_adapters.row_checks import check_judge
+
+    options = reward_options(config)
+    recipes = load_scorer(options, models=Models()).recipes
+    _, named = split_options({k: v for k, v in split_dump(options)[0].items() if k != "prompt"})
+    check_judge(named.load_judge() if named.judge else None, recipes)
+
+
 def _check_models(config: Any, scorer: Scorer) -> None:
     """Raise UsageError for a model that is not set, and for groups that lose single rollouts."""
     from rag_rewards.model_options import missing_model

@@ -20,7 +20,7 @@ import transfer_queue
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from rag_rewards.errors import GroupError
-from rag_rewards_adapters.verl_config import check_training
+from rag_rewards_adapters.verl_config import check_own_judge, check_training
 
 _EVICTED = "training/rollout_failure/evicted_samples"
 _REPLACE_GROUPS = {"sync_refill_failed_groups": True, "gen_batch_size": 1}
@@ -118,6 +118,7 @@ def _check(refill: Any) -> None:
     options = function.get("reward_kwargs") or {}
     if options.get("recipe") or options.get("stages"):
         check_training(config)
+        check_own_judge(config)
 
 
 def component_means(batch: Any) -> dict[str, float]:

@@ -69,6 +69,19 @@ def test_only_the_group_of_the_failure_is_unscored(tmp_path: Any) -> None:
     assert values == [None] * 4 + [1, 0, -1, 1]
 
 
+def test_a_judge_that_does_not_answer_is_reported_before_training(tmp_path: Any) -> None:
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer, Reply
+
+    replies = [Reply(), Reply(status=401)]
+    with JudgeServer(lambda _: replies.pop(0)) as server:
+        reward = RagReward("truthrl", judge=server.url, judge_model="tiny")
+        run(tmp_path, reward)
+        assert len(server.requests) == 1
+        with pytest.raises(BackendError, match=r"not ready for the training: .*HTTP 401"):
+            run(tmp_path, RagReward("truthrl", judge=server.url, judge_model="tiny"))
+
+
 def test_the_error_of_an_outage_in_the_first_batch_is_that_of_the_judge(tmp_path: Any) -> None:
     with pytest.raises(BackendError, match=r"verdicts\.outcome: 503 from the server"):
         run(tmp_path, Recorded(down_from=0)).train()

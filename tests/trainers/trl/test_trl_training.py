@@ -310,23 +310,41 @@ def test_double_normalization_is_refused(tmp_path: Any, args: Any, message: str)
 
 
 class TestNotScored:
-    """A judge that fails for one answer, from the second step on."""
+    @pytest.mark.parametrize("floor", [None, 0.1])
+    def test_the_group_of_a_failed_judge_has_advantage_0(self, tmp_path: Any, floor: Any) -> None:
+        """The judge fails for one answer, from the second step on."""
+        held: list[Any] = []
 
-    def judge(self, run: list[Any]) -> TableJudge:
         def verdict(question: Any) -> int | Exception:
-            if question.response == "broken" and run[0].state.global_step:
+            if question.response == "broken" and held[0].state.global_step:
                 return BackendError("the judge is down")
             return int(question.response == "Seine")
 
-        return TableJudge(verdict)
+        texts = ("\\boxed{Seine}", "\\boxed{broken}", "\\boxed{Rhone}", "\\boxed{Rhone}")
+        models = Models(judge=TableJudge(verdict))
+        reward = RecordingReward("truthrl", models=models, std_floor=floor)
+        run = trainer(tmp_path, reward, rollout_func=says(*texts), args={"scale_rewards": "none"})
+        held.append(run)
+        reward.bind(run)
+        run.train()
+        assert None not in reward.history[0]
+        assert reward.history[1] == [None] * 4
+        assert reward.not_scored == 4
+        assert run.state.log_history[1]["truthrl/not_scored"] == 4
+        assert advantages(run) == [0.0] * 4
 
     @pytest.mark.parametrize("floor", [None, 0.1])
     def test_an_unscored_completion_has_advantage_0(self, tmp_path: Any, floor: Any) -> None:
-        texts = ("\\boxed{Seine}", "\\boxed{broken}", "\\boxed{Rhone}", "\\boxed{Rhone}")
+        """The reward itself has no value for one completion, from the second step on."""
         held: list[Any] = []
-        settings = {"verifier": "judge"}
-        models = Models(judge=self.judge(held))
-        reward = RecordingReward("truthrl", settings=settings, models=models, std_floor=floor)
+
+        def value(rollout: rr.Rollout) -> float | None:
+            if "broken" in rollout.parsed.text and held[0].state.global_step:
+                return None
+            return float("Seine" in rollout.parsed.text)
+
+        texts = ("Seine", "broken", "Rhone", "Rhone")
+        reward = RecordingReward(rr.custom("own", value), std_floor=floor)
         run = trainer(tmp_path, reward, rollout_func=says(*texts), args={"scale_rewards": "none"})
         held.append(run)
         reward.bind(run)
@@ -334,9 +352,8 @@ class TestNotScored:
         assert None not in reward.history[0]
         assert reward.history[1][1] is None
         assert reward.not_scored == 1
-        assert run.state.log_history[1]["truthrl/not_scored"] == 1
-        assert run.state.log_history[1]["truthrl/correct"] == pytest.approx(1 / 3)
-        scored = [1.0, -1.0, -1.0]
+        assert run.state.log_history[1]["own/not_scored"] == 1
+        scored = [1.0, 0.0, 0.0]
         if floor is None:
             expected = [reward - statistics.fmean(scored) for reward in scored]
         else:

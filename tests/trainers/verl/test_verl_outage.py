@@ -12,7 +12,7 @@ import v1_trainer as v1
 from judge_server import JudgeServer, Reply
 from rag_rewards_adapters.verl_config import check_training
 
-from rag_rewards.errors import DataError, GroupError, UsageError
+from rag_rewards.errors import BackendError, DataError, GroupError, UsageError
 
 KWARGS = "reward.custom_reward_function.reward_kwargs"
 LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
@@ -101,6 +101,19 @@ def test_a_missing_judge_is_named_before_training(files: Any) -> None:
     with pytest.raises(UsageError, match="truthrl requires a model of the kind judge: set judge="):
         check_training(composed(files, "truthrl"))
     check_training(composed(files, "truthrl", f"+{KWARGS}.settings.verifier=exact"))
+
+
+def test_a_judge_that_does_not_answer_is_reported_before_training(files: Any) -> None:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    with JudgeServer(lambda _: Reply(status=401)) as judge:
+        trainer = SimpleNamespace(
+            config=composed(files, "truthrl", *judged(judge.url)), trainer_mode="sync"
+        )
+        refill = PPOTrainer._add_prompts_to_generate
+        trainer._add_prompts_to_generate = refill.__get__(trainer)
+        with pytest.raises(BackendError, match=r"not ready for the training: .*HTTP 401"):
+            PPOTrainer._build_replay_buffer(trainer)
 
 
 def test_a_missing_policy_is_named_before_training(files: Any) -> None:
