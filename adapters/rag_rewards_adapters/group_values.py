@@ -30,16 +30,16 @@ def with_group_means(values: Sequence[float | None], groups: Groups) -> list[flo
 
     >>> with_group_means([1.0, None, 3.0, 8.0], [[0, 1, 2], [3]])
     [1.0, 2.0, 3.0, 8.0]
+    >>> with_group_means([1.0, 2.0, None], [])
+    [1.0, 2.0, 1.5]
     """
     present = [value for value in values if value is not None]
-    filled = [fmean(present) if present else 0.0] * len(values)
+    mean = fmean(present) if present else 0.0
+    filled = [mean if value is None else value for value in values]
     for group in groups:
         scored = [value for i in group if (value := values[i]) is not None]
         for i in group:
-            value = values[i]
-            if value is not None:
-                filled[i] = value
-            elif scored:
+            if values[i] is None and scored:
                 filled[i] = fmean(scored)
     return filled
 
