@@ -78,7 +78,10 @@ class TurnCredit:
         """
         estimator = str(algorithm.get("adv_estimator") or "")
         if estimator == GDPO:
-            return cls(estimator, "gdpo", weights=_gdpo_weights(algorithm))
+            given = Credit("gdpo", dict(plain_value(algorithm.get("rag_turn") or {}))).options
+            if "weights" in given:
+                raise UsageError(f"{GDPO}: use algorithm.gdpo_reward_weights instead of weights")
+            return cls(estimator, "gdpo", given, weights=_gdpo_weights(algorithm))
         if not estimator.startswith(PREFIX):
             return cls(estimator)
         given = dict(plain_value(algorithm.get("rag_turn") or {}))
@@ -115,7 +118,7 @@ class TurnCredit:
             members = [
                 {name: [_component(score, name)] for name in self.weights} for score in scores
             ]
-            return gdpo(members, weights=self.weights)
+            return gdpo(members, weights=self.weights, **(self.options or {}))
         anchors = [
             anchors_of(rollout.steps()) if score.turns else [""]
             for score, rollout in zip(scores, rollouts, strict=True)

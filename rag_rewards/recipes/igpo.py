@@ -260,6 +260,7 @@ IGPO = RecipeDefinition(
     changed_defaults=(
         ChangedDefault("0.8.0", "gain.count", default="all", hardened="all"),
         ChangedDefault("0.8.0", "gain.gated", default=False, hardened=False),
+        ChangedDefault("0.8.0", "credit.std_floor", default=0.0, hardened=0.0),
     ),
     deviations=(
         "log-probabilities that do not fit the turns are an error; the authors' code then uses the "

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from rag_rewards.definition import (
+    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Recipe,
@@ -220,4 +221,5 @@ STEPSEARCH = RecipeDefinition(
         "the reward of a search is at the end of its turn; the authors write it at the closing tag "
         "of the query",
     ),
+    changed_defaults=(ChangedDefault("0.8.0", "credit.std_floor", default=0.0, hardened=0.0),),
 )

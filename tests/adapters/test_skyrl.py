@@ -364,7 +364,7 @@ def test_options_of_the_credit_are_not_lost() -> None:
     with pytest.raises(UsageError, match="remove them"):
         SkyRLRecipe(ENVIRONMENT, credit=Credit("igpo"), credit_options={"norm": "separate"})
     changed = SkyRLRecipe("igpo", credit_options={"norm": "separate"}).credit
-    assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0})
+    assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0, "std_floor": 0.0})
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_contradictions_are_refused(changes: dict[str, Any], why: str) -> None:
 
 def test_options_of_the_credit_are_not_lost() -> None:
     changed = SlimeRecipe("igpo", credit_options={"norm": "separate"}).credit
-    assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0})
+    assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0, "std_floor": 0.0})
     with pytest.raises(UsageError, match="pass credit="):
         SlimeRecipe(ENVIRONMENT, credit_options={"norm": "separate"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from statistics import fmean, pstdev, stdev
 
 
-def _z(value, pool, std, epsilon, inside=0.0):
+def _z(value, pool, std, epsilon, inside=0.0, floor=0.0):
     if value is None or len(pool) < 2 or len(set(pool)) == 1:
         return 0.0
-    spread = std(pool)
+    spread = max(std(pool), floor)
     return (value - fmean(pool)) / ((spread**2 + inside) ** 0.5 + epsilon)
 
 
@@ -26,14 +26,14 @@ def _split(rewards):
     return (process, outcomes) if len(members) > 1 else ([], [])
 
 
-def igpo(rewards, norm="joint", gamma=1.0, std=True):
+def igpo(rewards, norm="joint", gamma=1.0, std=True, std_floor=0.0):
     process, outcomes = _split(rewards)
     if norm == "joint":
         process = outcomes = process + outcomes
 
     def normal(value, pool):
         if std:
-            return _z(value, pool, pstdev, 1e-6, 1e-8)
+            return _z(value, pool, pstdev, 1e-6, 1e-8, std_floor)
         if value is None or len(pool) < 2 or len(set(pool)) == 1:
             return 0.0
         return value - fmean(pool)
@@ -124,7 +124,7 @@ def gigpo(rewards, anchors, weight=1.0, gamma=0.95, mode="mean", dedupe=False):
     return result
 
 
-def gdpo(components, weights, epsilon, gamma=1.0):
+def gdpo(components, weights, epsilon, gamma=1.0, std_floor=0.0):
     totals = [None if m is None else [0.0] * len(next(iter(m.values()))) for m in components]
     for name, weight in weights.items():
         rewards = [None if m is None else m[name] for m in components]
@@ -132,8 +132,8 @@ def gdpo(components, weights, epsilon, gamma=1.0):
         for sums, entries in zip(totals, rewards, strict=True):
             if entries is None:
                 continue
-            normal = [_z(r, process, stdev, epsilon) for r in entries[:-1]]
-            normal.append(_z(entries[-1], outcomes, stdev, epsilon))
+            normal = [_z(r, process, stdev, epsilon, 0.0, std_floor) for r in entries[:-1]]
+            normal.append(_z(entries[-1], outcomes, stdev, epsilon, 0.0, std_floor))
             for t, value in enumerate(_sums(normal, gamma)):
                 sums[t] += weight * value
     return totals

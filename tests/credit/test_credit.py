@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards import DataError, Score, UsageError, decode_row
+from rag_rewards import DataError, Score, UsageError, decode_row, recipe
 from rag_rewards.errors import BackendError
 from rag_rewards.training.credit import (
     METHODS,
@@ -173,9 +173,12 @@ GROUPS = st.lists(st.none() | MEMBER, min_size=1, max_size=6)
 GAMMA = st.sampled_from([1.0, 0.95, 0.5])
 
 
-@given(GROUPS, st.sampled_from(["joint", "separate"]), GAMMA, st.booleans())
-def test_igpo_equals_its_twin(rewards, norm, gamma, std):
-    options = {"norm": norm, "gamma": gamma, "std": std}
+FLOOR = st.sampled_from([0.0, 0.1, 0.5, 3.0])
+
+
+@given(GROUPS, st.sampled_from(["joint", "separate"]), GAMMA, st.booleans(), FLOOR)
+def test_igpo_equals_its_twin(rewards, norm, gamma, std, floor):
+    options = {"norm": norm, "gamma": gamma, "std": std, "std_floor": floor}
     near(igpo(rewards, **options), naive.igpo(rewards, **options))
 
 
@@ -203,16 +206,58 @@ def test_gigpo_equals_its_twin(rewards, data, mode, dedupe):
     near(gigpo(rewards, anchors, **options).advantages, naive.gigpo(rewards, anchors, **options))
 
 
-@given(GROUPS, GAMMA, st.sampled_from([("verl", 1e-6), ("trl", 1e-4), ("swift", 1e-8)]))
-def test_gdpo_equals_its_twin(rewards, gamma, preset):
+@given(GROUPS, GAMMA, st.sampled_from([("verl", 1e-6), ("trl", 1e-4), ("swift", 1e-8)]), FLOOR)
+def test_gdpo_equals_its_twin(rewards, gamma, preset, floor):
     members = [
         None if e is None else {"a": e, "b": [None if r is None else r * r for r in e]}
         for e in rewards
     ]
     weights = {"a": 1.0, "b": 0.5}
     name, epsilon = preset
-    result = gdpo(members, weights=weights, preset=name, gamma=gamma)
-    near(result, naive.gdpo(members, weights, epsilon, gamma))
+    result = gdpo(members, weights=weights, preset=name, gamma=gamma, std_floor=floor)
+    near(result, naive.gdpo(members, weights, epsilon, gamma, floor))
+
+
+@pytest.mark.parametrize("method", ["igpo", "gdpo"])
+def test_a_floor_keeps_the_advantages_of_tiny_gains_small(method):
+    rewards = [[1e-4, 1.0], [-1e-4, 1.0]]
+    options = {"norm": "separate"} if method == "igpo" else {}
+    assert abs(credit(method, rewards, **options)[0][0]) > 0.5
+    assert credit(method, rewards, std_floor=0.1, **options)[0][0] == pytest.approx(1e-3, rel=1e-3)
+    # Rewards with a larger spread are not affected.
+    wide = [[1.0, 1.0], [0.0, 0.0]]
+    assert credit(method, wide, std_floor=0.1) == credit(method, wide)
+
+
+def test_the_floor_of_a_recipe_is_that_of_its_credit():
+    settings = recipe("igpo", {"credit.norm": "separate", "credit.std_floor": 0.1}).settings
+    scores = [Score(1.0, turns=(1e-4, 1.0)), Score(1.0, turns=(-1e-4, 1.0))]
+    first, _ = Credit.of_settings(settings)(scores, [[0, 1]])
+    assert first[0] == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [
+        ("mt_grpo", "weight"),
+        ("gigpo", "weight"),
+        ("gigpo", "similarity"),
+        ("igpo", "std_floor"),
+        ("gdpo", "std_floor"),
+        ("gdpo", "weights"),
+        *[(method, "gamma") for method in METHODS],
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(method, option, value):
+    given = {"reward": value} if option == "weights" else value
+    with pytest.raises(UsageError, match=f"{option}.*{value}"):
+        Credit(method, {option: given})
+    if option != "similarity":
+        with pytest.raises(UsageError, match=f"{option}.*{value}"):
+            credit(method, [[0.5, 1.0], [0.0, 0.0]], **{option: given})
+    with pytest.raises(UsageError, match="std_floor=-1"):
+        Credit("igpo", {"std_floor": -1})
 
 
 @given(st.lists(st.tuples(OUTCOMES, st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=6))
@@ -447,7 +492,7 @@ def test_wrong_options_of_a_method(method, options, why):
 
 def test_every_option_of_every_method_is_accepted():
     options = {
-        "igpo": {"norm": "separate", "gamma": 1, "std": False, "single": "raw"},
+        "igpo": {"norm": "separate", "gamma": 1, "std": True, "std_floor": 0.1, "single": "raw"},
         "mt_grpo": {"weight": 0.5, "reach": "rest", "gamma": 0.9, "single": "zero"},
         "gigpo": {"weight": 1.0, "gamma": 0.95, "mode": "mean_std", "similarity": None},
         "return": {"gamma": 0.9, "scale": "none"},

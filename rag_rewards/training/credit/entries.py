@@ -18,8 +18,13 @@ Single = Literal["zero", "raw"]
 """The advantages of a group of one: 0, or its rewards without normalization."""
 
 
-def check(rewards: Rewards) -> None:
-    """Raise UsageError for a member without turns, and for a reward that is not finite."""
+def check(rewards: Rewards, **options: float) -> None:
+    """Raise UsageError for a member without turns, and for a number that is not finite.
+
+    `options` are the numbers among the options of a method.
+    """
+    for name, value in options.items():
+        check_number(name, value)
     for i, entries in enumerate(rewards):
         if entries is None:
             continue
@@ -28,6 +33,13 @@ def check(rewards: Rewards) -> None:
         for entry in entries:
             if entry is not None and not math.isfinite(entry):
                 raise UsageError(f"member {i} has the reward {entry}: give finite numbers")
+
+
+def check_number(name: str, value: float) -> None:
+    """Raise UsageError for an option that is not finite, and for a negative `std_floor`."""
+    if not math.isfinite(value) or (name == "std_floor" and value < 0):
+        kind = "a number of at least 0" if name == "std_floor" else "a finite number"
+        raise UsageError(f"option {name}={value}: set {kind}")
 
 
 def scored(rewards: Rewards) -> list[Entries]:

@@ -75,7 +75,7 @@ def gigpo(
     >>> result.advantages, result.alone
     ([[0.975, 0.5], [-0.975, -0.5]], 0.5)
     """
-    check(rewards)
+    check(rewards, weight=weight, gamma=gamma)
     _check_anchors(rewards, anchors)
     members = [i for i, entries in enumerate(rewards) if entries is not None]
     values = {i: total(rewards[i] or ()) for i in members}

@@ -45,7 +45,7 @@ def mt_grpo(
     >>> [round(x, 6) for x in a]
     [1.413914, 0.707007]
     """
-    check(rewards)
+    check(rewards, weight=weight, gamma=gamma)
     members = scored(rewards)
     is_raw = len(members) == 1 and single == "raw"
     outcomes = [entries[-1] or 0.0 for entries in members]

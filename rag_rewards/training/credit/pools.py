@@ -16,6 +16,7 @@ from rag_rewards.training.credit.entries import (
     Single,
     accumulated,
     check,
+    check_number,
     sample_std,
     scored,
     standardized,
@@ -33,14 +34,17 @@ def igpo(
     norm: Literal["joint", "separate"] = "joint",
     gamma: float = 1.0,
     std: bool = True,
+    std_floor: float = 0.0,
     single: Single = "zero",
 ) -> Advantages:
-    """Return A_t = z_t + γ·A_{t+1} with z = (r − μ)/(√(σ² + 1e-8) + 1e-6) over a pool.
+    """Return A_t = z_t + γ·A_{t+1} with z = (r − μ)/(√(max(σ, f)² + 1e-8) + 1e-6) over a pool.
 
-    norm   `separate`: process rewards of all members and turns are one pool, outcomes another;
-           `joint`: all entries are one pool
-    gamma  discount of later turns
-    std    whether to divide by the standard deviation
+    norm       `separate`: process rewards of all members and turns are one pool, outcomes another;
+               `joint`: all entries are one pool
+    gamma      discount of later turns
+    std        whether to divide by the standard deviation
+    std_floor  f, the minimum of σ, so that rewards that are almost equal do not get full
+               advantages; 0 as published
 
     σ² is the population variance. A pool of one value, or of equal values, gives 0. Each further
     turn of a member costs μ/σ of its pool, so that the length of a rollout has an advantage of its
@@ -50,7 +54,7 @@ def igpo(
     >>> [round(x, 4) for x in a], [round(x, 4) for x in b]
     ([2.3794, 1.9596, 1.0], [-2.3794, -1.0])
     """
-    check(rewards)
+    check(rewards, gamma=gamma, std_floor=std_floor)
     members = scored(rewards)
     if len(members) == 1 and single == "raw":
         return _accumulate(rewards, _same, _same, gamma)
@@ -58,10 +62,11 @@ def igpo(
     outcomes = [member[-1] for member in members if member[-1] is not None]
     if len(members) <= 1:
         process, outcomes = [], []
+    floor = std_floor if std else None
     if norm == "joint":
-        both = _pool(process + outcomes, std)
+        both = _pool(process + outcomes, floor)
         return _accumulate(rewards, both, both, gamma)
-    return _accumulate(rewards, _pool(process, std), _pool(outcomes, std), gamma)
+    return _accumulate(rewards, _pool(process, floor), _pool(outcomes, floor), gamma)
 
 
 def _same(value: float) -> float:
@@ -72,14 +77,16 @@ def _zero(value: float) -> float:
     return 0.0
 
 
-def _pool(values: Sequence[float], std: bool) -> Normalize:
-    """Return the normalization of a pool."""
+def _pool(values: Sequence[float], std_floor: float | None) -> Normalize:
+    """Return the normalization of a pool; without a floor, only the mean is subtracted."""
     if len(values) <= 1:
         return _zero
     mean, deviation = mean_std(values)
     if not deviation:
         return _zero
-    scale = math.sqrt(deviation**2 + 1e-8) + 1e-6 if std else 1.0
+    scale = 1.0
+    if std_floor is not None:
+        scale = math.sqrt(max(deviation, std_floor) ** 2 + 1e-8) + 1e-6
     return lambda value: (value - mean) / scale
 
 
@@ -104,14 +111,17 @@ def gdpo(
     weights: Mapping[str, float] | None = None,
     preset: GdpoPreset = "verl",
     gamma: float = 1.0,
+    std_floor: float = 0.0,
     single: Single = "zero",
 ) -> Advantages:
     """Return Σ_k w_k·A_k over components k, each of which is normalized by itself in the group.
 
     components  rewards of the turns of each member, by component; None for an unscored member
     weights     weight of each component; 1 for the others
-    preset      constant of z = (r − μ)/(s + ε), with the sample standard deviation s: verl 1e-6,
-                trl 1e-4, swift 1e-8
+    preset      constant of z = (r − μ)/(max(s, f) + ε), with the sample standard deviation s: verl
+                1e-6, trl 1e-4, swift 1e-8
+    std_floor   f, the minimum of s, so that rewards that are almost equal do not get full
+                advantages; 0 as published
 
     The process rewards of a component are one pool and its outcomes another, and A_k accumulates
     both as in `igpo`. Equal values give 0. `whiten` normalizes the result over the batch. Raises
@@ -132,11 +142,12 @@ def gdpo(
         None if member is None else [0.0] * max(map(len, member.values()), default=0)
         for member in components
     ]
+    scale = (_EPSILON[preset], std_floor)
     for name in names:
         rewards = [None if member is None else member[name] for member in components]
         weight = 1.0 if weights is None else weights.get(name, 1.0)
         for sums, advantages in zip(
-            totals, _gdpo_component(rewards, _EPSILON[preset], gamma, single), strict=True
+            totals, _gdpo_component(rewards, scale, gamma, single), strict=True
         ):
             if sums is not None and advantages is not None:
                 for t, advantage in enumerate(advantages):
@@ -165,13 +176,17 @@ def _check_components(
                 f"member {i} has components with different numbers of turns: give each component "
                 "one entry per turn"
             )
+    for name, weight in weights.items():
+        check_number(f"weights.{name}", weight)
     for name in weights if names else ():
         if name not in names:
             raise UsageError(f"no component {name!r}{did_you_mean(name, names)}")
 
 
-def _gdpo_component(rewards: Rewards, epsilon: float, gamma: float, single: Single) -> Advantages:
-    check(rewards)
+def _gdpo_component(
+    rewards: Rewards, scale: tuple[float, float], gamma: float, single: Single
+) -> Advantages:
+    check(rewards, gamma=gamma, std_floor=scale[1])
     members = scored(rewards)
     if len(members) == 1 and single == "raw":
         return _accumulate(rewards, _same, _same, gamma)
@@ -180,13 +195,14 @@ def _gdpo_component(rewards: Rewards, epsilon: float, gamma: float, single: Sing
     if len(members) <= 1:
         process, outcomes = [], []
     return _accumulate(
-        rewards, _sample_pool(process, epsilon), _sample_pool(outcomes, epsilon), gamma
+        rewards, _sample_pool(process, *scale), _sample_pool(outcomes, *scale), gamma
     )
 
 
-def _sample_pool(values: Sequence[float], epsilon: float) -> Normalize:
+def _sample_pool(values: Sequence[float], epsilon: float, std_floor: float) -> Normalize:
     mean, deviation = sample_std(values)
-    return lambda value: standardized(value, mean, deviation, epsilon)
+    scale = max(deviation, std_floor) if deviation else 0.0
+    return lambda value: standardized(value, mean, scale, epsilon)
 
 
 def whiten(

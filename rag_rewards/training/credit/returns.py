@@ -36,7 +36,7 @@ def return_to_go(
     >>> [round(x, 6) for x in a], [round(x, 6) for x in b]
     ([0.0, 0.15, 0.0], [0.0, -0.15])
     """
-    check(rewards)
+    check(rewards, gamma=gamma)
     returns = [None if entries is None else accumulated(entries, gamma) for entries in rewards]
     members = [values for values in returns if values is not None]
     if len(members) <= 1:

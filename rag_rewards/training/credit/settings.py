@@ -14,7 +14,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import ScoreOrError
 from rag_rewards.settings import Settings, about, did_you_mean
-from rag_rewards.training.credit.entries import Advantages
+from rag_rewards.training.credit.entries import Advantages, check_number
 from rag_rewards.training.credit.gigpo import Anchors
 from rag_rewards.training.credit.groups import METHODS, credit_of_groups
 
@@ -37,6 +37,14 @@ class CreditSettings(Settings, frozen=True):
         about("with method=igpo, whether process rewards and outcomes are one pool or two"),
     ] = "joint"
     gamma: Annotated[float, about("discount of the rewards of later turns", ge=0, le=1)] = 1.0
+    std_floor: Annotated[
+        float,
+        about(
+            "with method=igpo, minimum of the standard deviation of a pool, so that rewards that "
+            "are almost equal do not get full advantages; 0 as published",
+            ge=0,
+        ),
+    ] = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class Credit:
                 raise UsageError(
                     f"option {name}={value!r} of the credit method {self.method}: {error}"
                 ) from None
+            _check_numbers(self.method, name, value)
             if name == "gamma" and not 0 <= value <= 1:
                 raise UsageError(
                     f"option gamma={value} of the credit method {self.method}: set a discount "
@@ -104,8 +113,21 @@ class Credit:
         if not isinstance(credit, CreditSettings) or credit.method == GROUP:
             return None
         known = _options(credit.method)
-        names = [name for name in ("norm", "gamma") if name in known]
+        names = [name for name in ("norm", "gamma", "std_floor") if name in known]
         return cls(credit.method, {name: getattr(credit, name) for name in names})
+
+
+def _check_numbers(method: str, name: str, value: Any) -> None:
+    """Raise UsageError for a number that is not finite, and for a negative floor."""
+    numbers = {name: value}
+    if isinstance(value, Mapping):
+        numbers = {f"{name}.{key}": each for key, each in value.items()}
+    for key, each in numbers.items():
+        if isinstance(each, (int, float)):
+            try:
+                check_number(key, each)
+            except UsageError as error:
+                raise UsageError(f"credit method {method}: {error}") from None
 
 
 def _options(method: str) -> list[str]:

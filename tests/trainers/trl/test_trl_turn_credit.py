@@ -518,7 +518,7 @@ def test_information_gains_of_the_model_in_training(tmp_path: Any) -> None:
         rollout_func=rollout,
         args={"num_generations": 4, "per_device_train_batch_size": 4, "max_steps": 1},
     )
-    assert run.credit == Credit("igpo", {"norm": "joint", "gamma": 1.0})
+    assert run.credit == Credit("igpo", {"norm": "joint", "gamma": 1.0, "std_floor": 0.0})
     before = weights(run.model)
     run.train()
     assert not torch.equal(before, weights(run.model))
