@@ -1,14 +1,15 @@
-"""Agreement of the matchers with human labels of free-form answers.
+"""Agreement of the recipes with human labels of free-form answers.
 
     python benchmarks/agreement.py NQ.jsonl TQ.jsonl
 
 The files have the format of EVOUNA (Evaluating Open-QA Evaluation, section 3): a question, gold
 answers separated by "/", and for each system an answer and a human verdict. Rows that are marked as
 improper and answers without a verdict are left out. The answers are those of four systems that
-answer in sentences. The rules were developed on 70% of the questions ("development"), chosen by the
-hash of the question; the others are for tests. Results are written to results/agreement.md, with
-the agreement of a judge cascade (`cascade_curve.py`), which is also written to docs/cascade.md.
-With --picture, the script draws this agreement, which needs matplotlib.
+answer in sentences. Each answer is scored by `rr.recipe`, in the output form of the recipe, as a
+user scores it. The rules were developed on 70% of the questions ("development"), chosen by the hash
+of the question. Results are written to results/agreement.md, with the agreement of a judge cascade
+(`cascade_curve.py`), which is also written to docs/cascade.md; `make pages` then writes the figures
+of other pages. With --picture, the script draws this agreement, which needs matplotlib.
 """
 
 from __future__ import annotations
@@ -16,19 +17,36 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import rag_rewards as rr
+from rag_rewards.audit.capitals import SAME_LIKELIHOOD
+from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.metrics.agreement import Agreement
-from rag_rewards.text.lenient import lenient_match
-from rag_rewards.text.normalize import Unicode, squad
-from rag_rewards.text.strict import strict_contains
+from rag_rewards.recipes import definition_of
 
 RESULTS = Path(__file__).resolve().parent / "results" / "agreement.md"
 SYSTEMS = ("gpt35", "chatgpt", "gpt4", "newbing")
 PARTS = ("development", "test")
+TUNED = (
+    "The data is a half of EVOUNA. People read answers to 70% of its questions while they "
+    "developed the rules (development). They did not read the answers to the other questions "
+    "(test), but they saw the figures of these questions after changes. The other half of EVOUNA "
+    "was not available to them and is not measured here."
+)
+"""On which rows the rules were tuned."""
+LENIENT = {"accuracy.metric": "lenient"}
+RECIPES: Sequence[tuple[str, Mapping[str, Any], Sequence[bool]]] = (
+    ("truthrl", {"verifier": "substring"}, (False, True)),
+    ("ground-grpo", {}, (False, True)),
+    ("ctrl-rag", {}, (False, True)),
+    ("rag-total", {}, (False, True)),
+    ("rag-total", LENIENT, (False,)),
+)
+"""Recipes that read sentences, their settings, and whether the profile is the hardened one."""
 
 
 @dataclass(frozen=True)
@@ -56,31 +74,43 @@ def read(path: Path, systems: Sequence[str] = SYSTEMS) -> list[Labelled]:
     return labelled
 
 
-def substring(row: Labelled) -> bool:
-    text = squad(row.answer)
-    return any(gold in text for gold in map(squad, row.aliases) if gold)
+def score(recipe: rr.Recipe, question: str, aliases: Sequence[str], answer: str) -> rr.Score:
+    """Return the score of an answer in the output form of a recipe."""
+    rollout = rr.decode_row(
+        {
+            "question": question,
+            "answers": list(aliases),
+            "documents": [{"text": f"Document number {n}."} for n in (1, 2, 3)],
+            "supporting": [1],
+            "answerable": True,
+            "response": definition_of(recipe.name).output.write(answer),
+            **SAME_LIKELIHOOD,
+        }
+    )
+    return recipe([with_evidence(recipe, rollout)])[0]
 
 
-def strict(row: Labelled) -> bool:
-    return strict_contains(row.answer, row.aliases, Unicode(), question=row.question)
+def is_correct(recipe: rr.Recipe, row: Labelled) -> bool:
+    """Return whether a recipe calls an answer correct."""
+    return score(recipe, row.question, row.aliases, row.answer).correct == 1
 
 
-def lenient(row: Labelled) -> bool:
-    return bool(lenient_match(row.answer, row.aliases, row.question))
+def shown(name: str, settings: Mapping[str, Any]) -> str:
+    """Return the name of a recipe with its settings."""
+    return " ".join([name, *(f"`{key}={value}`" for key, value in settings.items())])
 
 
-MATCHERS: dict[str, Callable[[Labelled], bool]] = {
-    "substring": substring,
-    "strict substring (hardened)": strict,
-    "lenient": lenient,
-}
+def introduction(script: str) -> str:
+    """Return the sentences that begin a page of results."""
+    return f"`python benchmarks/{script}` wrote this page with rag-rewards {rr.__version__}."
 
 
-def line(name: str, rows: Sequence[Labelled], data: str) -> str:
-    """Return a line of the table: κ and error rates of a matcher on both parts."""
-    begun = time.process_time()
-    verdicts = [MATCHERS[name](row) for row in rows]
-    speed = len(rows) / (time.process_time() - begun)
+def line(
+    name: str, settings: Mapping[str, Any], rows: Sequence[Labelled], data: str, *, hardened: bool
+) -> str:
+    """Return a line of the table: κ and error rates of a recipe on both parts."""
+    recipe = rr.recipe(name, settings, hardened=hardened)
+    verdicts = [is_correct(recipe, row) for row in rows]
     cells = []
     for part in PARTS:
         agreement = Agreement.of(
@@ -93,7 +123,19 @@ def line(name: str, rows: Sequence[Labelled], data: str) -> str:
             f"{agreement.false_positive_rate:.3f}",
             f"{agreement.false_negative_rate:.3f}",
         ]
-    return f"| {name} | {data} | {' | '.join(cells)} | {speed:,.0f} |"
+    profile = "hardened" if hardened else "default"
+    size = f"{data}, {len(rows):,} answers"
+    return f"| {shown(name, settings)} | {profile} | {size} | {' | '.join(cells)} |"
+
+
+def lines_of(labelled: Mapping[str, Sequence[Labelled]]) -> Iterator[str]:
+    """Yield the lines of the table of the recipes, and print them."""
+    for data, rows in labelled.items():
+        for name, settings, profiles in RECIPES:
+            for hardened in profiles:
+                text = line(name, settings, rows, data, hardened=hardened)
+                print(text, flush=True)
+                yield text
 
 
 def main() -> None:
@@ -101,28 +143,27 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--picture", action="store_true", help="draw the curve of the cascade")
     options = parser.parse_args()
-    lines = [
-        "# Agreement of the matchers with people",
-        "",
-        "`python benchmarks/agreement.py` wrote this page. κ is Cohen's kappa between the verdict "
-        "of the matcher and the verdict of a person on long answers of four systems to questions "
-        "of NQ and TriviaQA (half of EVOUNA). A false positive is a wrong answer that the matcher "
-        "accepts. The rules were developed on the questions of the first part only.",
-        "",
-        "| matcher | data | κ, development | false positives | false negatives | κ, test | "
-        "false positives | false negatives | answers per second |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
     labelled = {path.stem.split("_")[0].upper(): read(path) for path in options.files}
-    for data, rows in labelled.items():
-        for name in MATCHERS:
-            lines.append(line(name, rows, f"{data}, {len(rows):,} answers"))
-            print(lines[-1], flush=True)
+    lines = [
+        "# Agreement of the recipes with people",
+        "",
+        f"{introduction('agreement.py')} κ is Cohen's kappa between the verdict of a recipe and "
+        "the verdict of a person on long answers of four systems to questions of NQ and TriviaQA. "
+        "Each answer is in the output form of the recipe. A false positive is a wrong answer that "
+        "the recipe accepts.",
+        "",
+        TUNED,
+        "",
+        "| recipe | profile | data | κ, development | false positives | false negatives "
+        "| κ, test | false positives | false negatives |",
+        "| --- " * 9 + "|",
+        *lines_of(labelled),
+    ]
     # Imported here because tests import this file without the folder of the other ones.
     import rule_groups
     from cascade_curve import draw, ruled_answers, section, write_page
 
-    lines += rule_groups.section(labelled, strict)
+    lines += rule_groups.section(labelled)
     curves = ruled_answers(labelled)
     lines += section(curves)
     write_page(next(iter(curves.values())))

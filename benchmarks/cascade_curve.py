@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
+from agreement import Labelled, score
+
+import rag_rewards as rr
 from rag_rewards.metrics.agreement import Agreement
-from rag_rewards.text.certainty import rule_verdict
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "cascade.svg"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cascade.md"
@@ -70,26 +71,18 @@ Parts = Mapping[str, Sequence[RuledAnswer]]
 """The answers of the development part and of the test part."""
 
 
-class Labelled(Protocol):
-    """An answer with the verdict of a person, and the part to which its question belongs."""
-
-    question: str
-    aliases: tuple[str, ...]
-    answer: str
-    label: bool
-    part: str
-
-
 def ruled_answers(labelled: Mapping[str, Sequence[Labelled]]) -> dict[str, Parts]:
     """Return the answers of all data sets together, and then those of each, by part."""
+    # With the lowest threshold, the rules decide every answer.
+    recipe = rr.recipe("truthrl", {"verifier": "cascade", "certainty": 0.5})
     data: dict[str, dict[str, list[RuledAnswer]]] = {" and ".join(labelled): {}}
     together = next(iter(data.values()))
     for name, rows in labelled.items():
         parts = data[name] = {}
         for row in rows:
-            verdict = rule_verdict(row.answer, row.aliases, row.question)
-            text = f"{row.question}\n{row.answer}"
-            answer = RuledAnswer(text, verdict.is_right, verdict.certainty, row.label)
+            result = score(recipe, row.question, row.aliases, row.answer)
+            text, certainty = f"{row.question}\n{row.answer}", result.details.get("certainty", 1.0)
+            answer = RuledAnswer(text, result.correct == 1, certainty, row.label)
             for group in (together, parts):
                 group.setdefault(row.part, []).append(answer)
     return dict(data)
@@ -101,9 +94,10 @@ def section(data: Mapping[str, Parts]) -> Iterator[str]:
         "",
         "## Judge cascade",
         "",
-        "Rules decide an answer if their certainty is at least the threshold (the setting "
-        "`certainty`), and a judge decides the others. The judge is simulated: a perfect judge "
-        "repeats the verdict of the person, and the other judge is wrong about 5% of the answers. "
+        "With `verifier=cascade`, rules of `truthrl` decide an answer if their certainty is at "
+        "least the threshold (the setting `certainty`), and a judge decides the others. The judge "
+        "is simulated: a perfect judge repeats the verdict of the person, and the other judge is "
+        "wrong about 5% of the answers. "
         "The weights of the certainty were fitted to the development part "
         "(`benchmarks/certainty.py`).",
         "",

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agreement import introduction, score
+
 import rag_rewards as rr
-from rag_rewards.audit.rule_evidence import with_evidence
-from rag_rewards.recipes import definition_of
 
 RESULTS = Path(__file__).resolve().parent / "results" / "repeated.md"
 FORMS: Mapping[str, str] = {
@@ -57,20 +57,10 @@ def rejected(
 ) -> Iterator[tuple[str, str]]:
     """Yield the question and the response of each repeated gold answer that a recipe rejects."""
     recipe = rr.recipe(name, RECIPES[name], hardened=True)
-    output = definition_of(name).output
     for question, aliases in data:
         for alias in aliases:
             text = FORMS[form].format(alias)
-            rollout = rr.Rollout(
-                question=question,
-                answers=aliases,
-                documents=[rr.Document(text=f"Document number {n}.") for n in (1, 2, 3)],
-                supporting=[1],
-                answerable=True,
-                response=output.write(text),
-            )
-            (score,) = recipe([with_evidence(recipe, rollout)])
-            if score.correct != 1:
+            if score(recipe, question, aliases, text).correct != 1:
                 yield question, text
 
 
@@ -95,7 +85,7 @@ def report(data: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
     yield "# Repeated gold answers"
     yield ""
     yield (
-        "`python benchmarks/repeated.py` wrote this page. Each gold answer of "
+        f"{introduction('repeated.py')} Each gold answer of "
         f"{len(data):,} questions of NQ and TriviaQA (half of EVOUNA) is the response to its "
         f"question once, in several forms: {total:,} responses per form. The table shows how many "
         "of them a hardened recipe calls wrong."

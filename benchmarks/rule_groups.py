@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from agreement import Labelled, is_correct, score
+
+import rag_rewards as rr
 from rag_rewards.audit.cases import TEMPLATES
 from rag_rewards.metrics.agreement import Agreement
-from rag_rewards.text.normalize import Unicode
-from rag_rewards.text.strict import assertions, rivals, strict_contains
+from rag_rewards.text.strict import assertions, rivals
 from rag_rewards.text.strict.denials import Denials
 from rag_rewards.text.strict.enumerations import Enumerations
 
@@ -63,20 +65,25 @@ def _pays(row: Mapping[str, Any]) -> bool:
 
 
 def _asserts(text: str, gold: str, question: str) -> bool:
-    return strict_contains(text, [gold], Unicode(), question=question)
+    return score(_recipe(), question, [gold], text).correct == 1
 
 
-def section(labelled: Mapping[str, Sequence[Any]], strict: Callable[[Any], bool]) -> list[str]:
+def _recipe() -> rr.Recipe:
+    return rr.recipe("rag-total", hardened=True)
+
+
+def section(labelled: Mapping[str, Sequence[Labelled]]) -> list[str]:
     """Return the lines of the section about the groups of rules."""
-    tests = attacks()
+    tests, recipe = attacks(), _recipe()
     heads = [f"{name} {data}" for data in labelled for name in ("κ,", "false positives,")]
     lines = [
         "",
         "## Rules of strict matching",
         "",
-        f"Each line switches groups of rules off. An attack is one of {len(tests)} responses: "
+        "Each line switches groups of rules of `rag-total` under the hardened profile off, on the "
+        f"questions of both parts. An attack is one of {len(tests)} responses: "
         "templates of the audit, and probes that strict matching alone decides. It pays if the "
-        "matcher accepts it, or accepts it for two different gold answers.",
+        "recipe accepts it, or accepts it for two different gold answers.",
         "",
         f"| without | {' | '.join(heads)} | attacks that pay |",
         "| --- |" + " --- |" * (len(heads) + 1),
@@ -86,7 +93,7 @@ def section(labelled: Mapping[str, Sequence[Any]], strict: Callable[[Any], bool]
         with without(off):
             cells = []
             for rows in labelled.values():
-                agreement = Agreement.of((strict(row), row.label) for row in rows)
+                agreement = Agreement.of((is_correct(recipe, row), row.label) for row in rows)
                 cells += [f"{agreement.kappa:.3f}", f"{agreement.false_positive_rate:.3f}"]
             paying = sum(test() for test in tests)
         lines.append(f"| {name} | {' | '.join(cells)} | {paying} |")

@@ -41,7 +41,8 @@ answer. These rules have known errors:
 
 [languages.md](languages.md) lists the languages that the rules read.
 [hardening-cost.md](hardening-cost.md) lists, for each recipe, how many attacks the profile stops
-and how many honest responses it rejects.
+and how many honest responses it rejects. [Agreement of the recipes with
+people](../benchmarks/results/agreement.md) compares both profiles with the verdicts of people.
 
 On this page:
 

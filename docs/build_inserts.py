@@ -1,8 +1,10 @@
 """Write lists and counts into pages that are otherwise written by hand.
 
-A page marks the place of each: `<!-- insert NAME -->…<!-- /insert -->`. tests/test_inserts.py
-checks that the text between the marks is that of this file. The counts of attacks are those of
-docs/hardening-cost.md, so run build_hardening_cost.py first.
+A page marks the place of each: `<!-- insert NAME -->…<!-- /insert -->`. A mark at the beginning of
+a line begins a paragraph of its own on the site. tests/test_inserts.py checks that the text between
+the marks is that of this file. The counts of attacks are those of
+docs/hardening-cost.md, so run build_hardening_cost.py first. The figures of the agreement with
+people are those of benchmarks/results/agreement.md, on the questions of the test part.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from build_matrix import TRAINERS
 
 from rag_rewards.recipes import RECIPES
 
+AGREEMENT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "agreement.md"
 DOCS = Path(__file__).parent
-PAGES = (DOCS.parent / "README.md", DOCS / "index.md", DOCS / "trl.md")
+PAGES = (
+    DOCS.parent / "README.md",
+    *(DOCS / name for name in ("calibrate.md", "evaluate.md", "index.md", "trl.md")),
+)
 _PLACE = re.compile(r"(<!-- insert ([\w-]+) -->)(.*?)(<!-- /insert -->)", re.DOTALL)
 
 
@@ -40,8 +46,10 @@ def insert(name: str, folder: str = "") -> str:
             return f"\n{hardened(folder)}\n"
         case "trainers":
             return joined(trainers())
+        case "kappas":
+            return kappas(field)
         case "reads":
-            return joined([f"`{each}`" for each in readers(field)])
+            return joined(readers(field))
     raise ValueError(f"unknown insert {name!r}")
 
 
@@ -64,14 +72,29 @@ def total() -> list[str]:
     return [cell.strip() for cell in row.split("|")[2:-1]]
 
 
+def kappas(metric: str) -> str:
+    """Return κ of `rag-total` with a metric on NQ and on TriviaQA, as in "0.80 and 0.87"."""
+    setting = "" if metric == "substring" else f" `accuracy.metric={metric}`"
+    begin = f"| rag-total{setting} | default |"
+    rows = [line for line in text_of(AGREEMENT).splitlines() if line.startswith(begin)]
+    return joined([f"{float(row.split('|')[7]):.2f}" for row in rows])
+
+
 def trainers() -> list[str]:
     """Return the names of the trainers with an adapter, without their versions."""
-    return [re.sub(r" \d.*", "", name) for key, name in TRAINERS.items() if key != "function"]
+    names = [re.sub(r" \d.*", "", name) for key, name in TRAINERS.items() if key != "function"]
+    return [name.replace("tinker-cookbook", "Tinker") for name in names]
 
 
 def readers(field: str) -> list[str]:
-    """Return the recipes that always read a field of a row."""
-    return [name for name, recipe in RECIPES.items() if field in recipe.fields]
+    """Return the recipes that read a field of a row, with the condition if there is one."""
+    found = []
+    for name, recipe in RECIPES.items():
+        for each in recipe.fields:
+            head, _, condition = each.partition(" ")
+            if head == field:
+                found.append(f"`{name}` {condition}".strip())
+    return found
 
 
 def joined(words: list[str]) -> str:

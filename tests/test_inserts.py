@@ -26,6 +26,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 def test_the_inserts_are_up_to_date(path: Path) -> None:
     text = path.read_text("utf-8")
     assert "<!-- insert " in text
+    assert not re.findall(r"(?m)^<!-- insert .* -->.", text), "this mark splits a paragraph"
     assert text == build_inserts.page(path), "run: make pages"
 
 
@@ -75,7 +76,7 @@ def test_the_table_of_trainers() -> None:
     """Each trainer of the matrix, and each trainer for which `init` writes a script."""
     listed = re.sub(r"\W", "", " ".join(first_cells("Trainers")).lower())
     names = [*build_inserts.trainers(), *(TARGETS.keys() - {"sft", "dpo"})]
-    words = [re.sub(r"\W", "", name.lower().replace("-cookbook", "")) for name in names]
+    words = [re.sub(r"\W", "", name.lower()) for name in names]
     assert [word for word in words if word not in listed] == []
 
 
@@ -86,13 +87,22 @@ def test_versions_of_the_readme() -> None:
     assert set(re.findall(r"rag-rewards (\d+\.\d+\.\d+)", README)) == {rr.__version__}
 
 
+def test_trainers_with_a_start_script() -> None:
+    """The help of `init` and the page about the first training name each of them."""
+    page = (DOCS / "start-training.md").read_text("utf-8")
+    help_text = make_app()["init"].default_command.__doc__
+    for name in TARGETS:
+        assert re.search(rf"\b{name}\b", help_text), name
+        assert name in ("sft", "dpo") or re.search(rf"\b{name}\b", page), name
+
+
 # --- versions of trainers ------------------------------------------------------------------------
 
-PACKAGES = {"tinker": None, "slime": None, "function": None}
+UNPINNED = {"tinker", "slime", "function"}
 """Trainers without a fixed version, or without an environment."""
 
 
-@pytest.mark.parametrize("trainer", build_matrix.TRAINERS.keys() - PACKAGES.keys())
+@pytest.mark.parametrize("trainer", build_matrix.TRAINERS.keys() - UNPINNED)
 def test_the_version_of_a_trainer_is_the_tested_one(trainer: str) -> None:
     pins = (ROOT / "tests" / "trainers" / f"{trainer}.txt").read_text("utf-8")
     package = trainer.replace("_", "-")
