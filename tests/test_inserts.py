@@ -102,7 +102,7 @@ UNPINNED = {"tinker", "slime", "function"}
 """Trainers without a fixed version, or without an environment."""
 
 
-@pytest.mark.parametrize("trainer", build_matrix.TRAINERS.keys() - UNPINNED)
+@pytest.mark.parametrize("trainer", sorted(build_matrix.TRAINERS.keys() - UNPINNED))
 def test_the_version_of_a_trainer_is_the_tested_one(trainer: str) -> None:
     pins = (ROOT / "tests" / "trainers" / f"{trainer}.txt").read_text("utf-8")
     package = trainer.replace("_", "-")
