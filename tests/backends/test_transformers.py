@@ -186,6 +186,33 @@ def test_positions_do_not_depend_on_the_sequences_before(family, config):
             assert list(both) == pytest.approx(expected[0, number], abs=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*plain for sequences of more than 64 tokens")
+@pytest.mark.parametrize(("family", "config"), [("phi3", long_rope), ("llama", dynamic_rope)])
+@pytest.mark.parametrize("before", [0, 75, 30])
+def test_scoring_does_not_change_later_values_of_the_model(family, config, before):
+    def run(model, length):
+        with torch.no_grad():
+            return model(torch.tensor([FULL[:length]])).logits
+
+    models = [tiny_models.make_model(family, config=config()) for _ in range(2)]
+    for model in models if before else ():
+        run(model, before)
+    scorer = TransformersPolicy(models[0], TOKENIZER)
+    answer(scorer)  # has longer sequences
+    scorer.generate_sync([GenerateRequest(FULL, max_tokens=3)])
+    for length in (70, 20, 80):
+        assert torch.equal(run(models[0], length), run(models[1], length))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_sequences_with_encodings_of_their_length_cause_a_warning(plain):
+    model = tiny_models.make_model("llama", config=dynamic_rope())
+    scorer = TransformersPolicy(model, TOKENIZER, plain=plain)
+    answer(scorer, ScoreRequest((FULL[:40],), (tokens(12, 3),)))
+    with pytest.warns(UserWarning, match="shorten the contexts, or use a model with fixed enc"):
+        answer(scorer)
+
+
 @pytest.mark.parametrize(
     ("rope", "length"),
     [

@@ -20,7 +20,7 @@ from rag_rewards.backends.transformers.modules import (
     original_forward,
     unwrapped,
 )
-from rag_rewards.backends.transformers.positions import shareable_length
+from rag_rewards.backends.transformers.positions import kept_frequencies, shareable_length
 from rag_rewards.backends.transformers.vocabulary import Vocabulary
 from rag_rewards.evidence.protocols import TokenIds
 
@@ -90,7 +90,11 @@ class ModelForward:
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with import_torch().no_grad(), original_forward(self.causal):
+            with (
+                import_torch().no_grad(),
+                original_forward(self.causal),
+                kept_frequencies(self.causal),
+            ):
                 yield
         finally:
             for module in training:

@@ -312,11 +312,13 @@ class TransformersPolicy:
         """Return the methods that share tokens and are exact for sequences of this length."""
         sharing = self._methods[:-1]
         most = self._forward.shareable
-        if not sharing or longest_sequence(requests) <= most:
+        if longest_sequence(requests) <= most:
             return sharing
         warnings.warn(
             f"{self.name or 'the model'}: plain for sequences of more than {most:,.0f} tokens, "
-            "because its position encodings depend on the length of the sequence",
+            "because its position encodings depend on the length of the sequence. Contexts of "
+            "other lengths, such as without a document, have other encodings of the same tokens: "
+            "shorten the contexts, or use a model with fixed encodings",
             stacklevel=2,
         )
         return ()

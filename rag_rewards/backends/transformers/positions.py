@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rag_rewards.evidence.protocols import ScoreRequest
@@ -17,6 +18,38 @@ def shareable_length(causal: Any) -> float:
     config = causal.config.get_text_config()
     lengths = (_length(rope, config) for rope in _ropes(getattr(config, "rope_parameters", None)))
     return min(lengths, default=float("inf"))
+
+
+@contextmanager
+def kept_frequencies(model: Any) -> Iterator[None]:
+    """Restore the frequencies of RoPE after the block.
+
+    RoPE of the kinds dynamic and longrope keeps the frequencies of earlier sequences, so that a
+    model in training would compute other values after its rollouts are scored.
+    """
+    states = [
+        (module, _state(module), {name: (at, at.clone()) for name, at in _buffers(module).items()})
+        for module in model.modules()
+        if hasattr(module, "inv_freq") or hasattr(module, "rope_init_fn")
+    ]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in states:
+            vars(module).update(attributes)
+            for name, (buffer, values) in buffers.items():
+                buffer.copy_(values)
+                module._buffers[name] = buffer
+
+
+def _state(rope: Any) -> dict[str, Any]:
+    """Return the attributes that the forward pass of a module of RoPE can change."""
+    names = ("max_seq_len_cached", "attention_scaling")
+    return {name: value for name, value in vars(rope).items() if name.endswith(names)}
+
+
+def _buffers(rope: Any) -> dict[str, Any]:
+    return {name: each for name, each in rope._buffers.items() if name.endswith("inv_freq")}
 
 
 def longest_sequence(requests: Sequence[ScoreRequest]) -> int:
