@@ -23,7 +23,7 @@ def min_max(
     """Return R′ = (R − min)/(max − min + ε) for the values R of a group.
 
     With a floor f, the result is f + (1 − f)·R′, in the range from f to 1. If max − min is at most
-    `min_spread`, all values become 0 or 1, according to `no_spread`. Source: CTRL-RAG, Eq. 14.
+    `min_spread`, R′ is 0 or 1 for all values, according to `no_spread`. Source: CTRL-RAG, Eq. 14.
 
     >>> min_max([1.0, 1.0]), [round(v, 6) for v in min_max([0.0, 1.0, 4.0])]
     ([0.0, 0.0], [0.0, 0.25, 1.0])
@@ -32,7 +32,7 @@ def min_max(
         return []
     low, high = min(values), max(values)
     if high - low <= min_spread:
-        return [1.0 if no_spread == "one" else 0.0] * len(values)
+        return [1.0 if no_spread == "one" else floor] * len(values)
     scale = high - low + epsilon
     return [floor + (1.0 - floor) * ((value - low) / scale) for value in values]
 

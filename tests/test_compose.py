@@ -117,7 +117,7 @@ def test_combinators_against_a_naive_implementation(triples, weight, level):
 def naive_min_max(values, epsilon, min_spread, no_spread, floor):
     spread = max(values) - min(values)
     if spread <= min_spread:
-        return [{"zero": 0.0, "one": 1.0}[no_spread]] * len(values)
+        return [{"zero": floor, "one": 1.0}[no_spread]] * len(values)
     return [floor + (1 - floor) * (v - min(values)) / (spread + epsilon) for v in values]
 
 
@@ -141,6 +141,13 @@ def test_min_max_of_no_values_and_of_equal_values():
     assert min_max([3.0, 3.0]) == [0.0, 0.0]
     assert min_max([3.0, 3.0], no_spread="one") == [1.0, 1.0]
     assert min_max([0.0, 1e-3], min_spread=1e-3) == [0.0, 0.0]
+    assert min_max([3.0, 3.0], floor=0.1) == [0.1, 0.1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_floor_is_the_least_value_of_a_group_of_any_size(size):
+    reward = GroupMinMax(a, single=b, floor=0.1)
+    assert [s.value for s in reward([row(5.0, -1.0, group="g")] * size)] == [0.1] * size
 
 
 MEMBERS = st.lists(
