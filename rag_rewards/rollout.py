@@ -273,15 +273,27 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     def supported_gold(self) -> tuple[int, ...]:
         """The positions of the required answers that a document supports; all if that is unknown.
 
+        Raises DataError if the `supports` of a document has a wrong length.
+
         >>> documents = [Document(text="Rome …", supports=(False, True))]
         >>> Rollout(response="", answers=[["Paris"], ["Rome"]], documents=documents).supported_gold
         (1,)
         """
-        supports = [d.supports for d in self.documents or () if d.supports is not None]
         positions = range(len(self.gold))
+        supports = []
+        for at, document in enumerate(self.documents or ()):
+            if document.supports is None:
+                continue
+            if len(document.supports) != len(positions):
+                raise DataError(
+                    f"one boolean per required answer: expected {len(positions)}, "
+                    f"found {len(document.supports)}",
+                    f"documents[{at}].supports",
+                )
+            supports.append(document.supports)
         if not supports:
             return tuple(positions)
-        return tuple(i for i in positions if any(bits[i] for bits in supports if i < len(bits)))
+        return tuple(i for i in positions if any(bits[i] for bits in supports))
 
     @property
     def gold_text(self) -> str:

@@ -23,6 +23,7 @@ from rag_rewards.evidence.needs import (
     unmet,
     values_without,
 )
+from rag_rewards.rewards.supported_answers import supported_answers
 from rag_rewards.rollout import (
     Entailment,
     LogProbs,
@@ -601,3 +602,18 @@ def test_rows_are_immutable():
     ):
         with pytest.raises(AttributeError):
             setattr(part, part.__struct_fields__[0], "y")
+
+
+@pytest.mark.parametrize("supports", [[], [True], [True, False, True]])
+def test_supports_has_one_value_for_each_required_answer(supports):
+    document = {"text": "x", "supports": supports}
+    rollout = decode_row(
+        {"response": "", "answers": [["a"], ["b"]], "documents": [{"text": "y"}, document]}
+    )
+    for read in (lambda: rollout.supported_gold, lambda: supported_answers(rollout)):
+        with pytest.raises(DataError) as error:
+            read()
+        assert str(error.value) == (
+            "documents[1].supports: one boolean per required answer: expected 2, "
+            f"found {len(supports)}"
+        )
