@@ -37,7 +37,7 @@ class Result(Document, frozen=True, kw_only=True, gc=False):
     url: str | None = None
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """A chat message. The content is text, or a list of parts of which only text is read.
 
     `token_span` is the half-open range of an assistant message in `response_token_ids`. The other

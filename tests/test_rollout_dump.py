@@ -75,6 +75,16 @@ def test_a_row_has_the_score_and_the_fields_of_the_rollout(tmp_path: Path):
     assert row["details"]["answer"] == "Seine"
 
 
+def test_messages_have_no_null_fields(tmp_path: Path):
+    path = tmp_path / "rollouts.jsonl"
+    chat = [{"role": "assistant", "content": "<answer>Seine</answer>"}]
+    row = decode_row({"question": "q", "answers": ["Seine"], "prompt": chat, "response": chat})
+    with scorer(path) as scores:
+        scores.score_each([row])
+    assert rows_of(path)[0]["response"] == chat
+    assert rows_of(path)[0]["prompt"] == chat
+
+
 @pytest.mark.parametrize("recipe", EXAMPLES)
 def test_the_rows_of_a_dump_have_the_same_score_again(recipe: str, tmp_path: Path):
     path = tmp_path / "rollouts.jsonl"
