@@ -45,6 +45,7 @@ from rag_rewards_adapters.trl_trainer import (
     check_ranks,
     check_scaling,
     first_rows,
+    log_evaluation,
     tokenizer_of,
     training_policy,
 )
@@ -407,7 +408,10 @@ class RagReward(TrainerReward[Batch]):
                 batch.log_extra(f"{self.__name__}/gold", gold)
         if batch.log_metric is not None:
             for name, mean in means.items():
-                batch.log_metric(name, mean)
+                if self._evaluates and name in columns:
+                    log_evaluation(self._trainer, name, columns[name])
+                else:
+                    batch.log_metric(name, mean)
 
 
 class AsyncRagReward(RagReward):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -93,6 +93,18 @@ def training_policy(trainer: Any, **options: Any) -> Policy:
     return TransformersPolicy(
         trainer.model, tokenizer, name=name or "policy", is_live=True, **arguments
     )
+
+
+def log_evaluation(trainer: Any, name: str, values: Sequence[float | None]) -> None:
+    """Add the values of all ranks to a metric of an evaluation, which TRL averages.
+
+    `log_metric` averages the values of each batch first. The mean of these means is not the mean
+    over the completions if batches have different numbers of values.
+    """
+    from accelerate import utils  # type: ignore[import-untyped]
+
+    present = [value for value in values if value is not None]
+    trainer._metrics["eval"][name].extend(utils.gather_object(present))
 
 
 def first_rows(trainer: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

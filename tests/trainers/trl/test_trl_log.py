@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rag_rewards_adapters.trl import RagReward
+from trl_runs import rows as data
 from trl_runs import says, trainer
 
 from rag_rewards.cli import main
@@ -35,3 +36,22 @@ def test_a_log_of_real_steps_is_scored_as_in_training(tmp_path: Path) -> None:
     assert [row["arena"] for row in rows] == [13.0, 0.0, 13.0, 0.0]  # the column of TRL
     assert rows[0]["answers"] == ["Seine", "the Seine"]
     assert len({row["question"] for row in rows}) == 1
+
+
+def test_the_means_of_an_evaluation_are_those_over_its_completions(tmp_path: Path) -> None:
+    """The second batch of the evaluation has two completions, and the first one has four."""
+    reward = RagReward("arena")
+    wrong = "<answer>Rhone</answer>"
+    run = trainer(
+        tmp_path,
+        reward,
+        rollout_func=says(RIGHT, wrong, wrong, wrong),
+        eval_dataset=data(3),
+        args={"num_generations_eval": 2, "per_device_eval_batch_size": 4},
+    )
+    reward.bind(run)
+    run.evaluate()
+    [log] = [entry for entry in run.state.log_history if "eval_arena/accuracy" in entry]
+    assert log["eval_arena/accuracy"] == pytest.approx(2 / 6)
+    assert log["eval_arena/correct"] == pytest.approx(2 / 6)
+    assert log["eval_arena/not_scored"] == 0.0

@@ -182,7 +182,9 @@ def test_errors_in_ray_name_the_row_and_the_setting(tokenizer: Any, loop: Any, a
 
 
 def test_the_error_of_a_missing_agent_loop_in_ray(folder: Path, tokenizer: Any, loop: Any) -> None:
-    bypassed = loop(config_with_manager(folder, f"{KWARGS}.recipe=ctrl-rag"))
+    """A column `agent_name` of the data has chosen another loop."""
+    chosen = "actor_rollout_ref.rollout.agent.default_agent_loop=rag_group"
+    bypassed = loop(config_with_manager(folder, f"{KWARGS}.recipe=ctrl-rag", chosen))
     with pytest.raises(rr.UsageError, match="default_agent_loop=rag_group"):
         bypassed.compute_rm_score(batch_of(tokenizer, groups((RIGHT, RIGHT))))
 
