@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.definition import ComponentInfo, HardenedSetting, Recipe, RecipeDefinition
+from rag_rewards.definition import (
+    ChangedDefault,
+    ComponentInfo,
+    HardenedSetting,
+    Recipe,
+    RecipeDefinition,
+)
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes.turn_settings import EXACT_HARDENED, ExactSettings
 from rag_rewards.reward import Component
-from rag_rewards.rewards.rubrics import Over, RubricReward, Rubrics
+from rag_rewards.rewards.rubrics import CitedIn, Over, RubricReward, Rubrics
 from rag_rewards.settings import Settings, about
 from rag_rewards.training.settings import Stated, Training
 
@@ -77,6 +83,14 @@ class Carr(ExactSettings, frozen=True):
     max_cited: Annotated[
         int, about("number of different citations of a final text that count", _SERVER, ge=1)
     ] = 20
+    cited_in: Annotated[
+        CitedIn,
+        about(
+            "citations that count; text: those before the heading References; shown: those that a "
+            "reader sees, before a list of sources under any heading",
+            "released code at c97e7e8: text",
+        ),
+    ] = "text"
 
 
 def carr(settings: Carr) -> Recipe:
@@ -86,6 +100,7 @@ def carr(settings: Carr) -> Recipe:
         answer=settings.exact_match("outcome"),
         connect=settings.connect,
         max_cited=settings.max_cited,
+        cited_in=settings.cited_in,
         always=settings.normalize == "group_max" and settings.over == "all",
         alpha=settings.alpha,
         reading=settings.reading(),
@@ -143,18 +158,24 @@ CARR = RecipeDefinition(
         "over": HardenedSetting(
             "right", (45,), "wrong rollouts whose rubrics lower the rewards of right ones"
         ),
+        "cited_in": HardenedSetting(
+            "shown", (), "citations in hidden text, or in a list of sources"
+        ),
     },
     loopholes=(
         "1: with several required answers and outcome.by=rules, a list of every candidate answer "
         "counts as right (closed: hardened)",
         "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
         "7: the last of many answer sections counts (closed: hardened)",
+        "citations in hidden text and under other headings than References count (closed: "
+        "hardened)",
         "20, 21: with outcome.by=judge, the reward is as reliable as the judge",
         "45: a final text that names every candidate can give a placeholder its name; the prompt "
         "of the judge requires null unless one name is asserted",
         "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "
         "page as material",
     ),
+    changed_defaults=(ChangedDefault("0.8.0", "cited_in", default="text", hardened="text"),),
     deviations=(
         "a judge that fails leaves the rollout unscored; the released code counts it as 0",
         "an address is compared without its scheme, its fragment and a final slash",

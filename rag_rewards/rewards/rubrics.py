@@ -23,9 +23,12 @@ from rag_rewards.rewards.truthfulness import outcome_questions
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.hidden import shown
+from rag_rewards.text.normalize import without_invisible
 from rag_rewards.text.rubrics import PLACEHOLDER, ROOT, connected, filled, placeholders, readable
 from rag_rewards.text.url_citations import (
     before_references,
+    before_source_list,
     cited_urls,
     normalized_url,
     without_url_citations,
@@ -34,6 +37,7 @@ from rag_rewards.turn_entries import TurnEntries, total, with_total
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 Over = Literal["all", "right"]
+CitedIn = Literal["text", "shown"]
 
 
 def rubric_reward(outcome: float, share: float, alpha: float = 0.3) -> float:
@@ -99,6 +103,8 @@ class Rubrics:
     answer      comparison for `rules`
     connect     whether a rubric must be connected; without it, R_r is the share of the supported
     max_cited   number of different citations that count
+    cited_in    citations before the heading "References" count; `shown`: only those that a reader
+                sees, before a list of sources under any heading
     always      whether the rubrics are also checked if the answer is wrong
     alpha       weight of the rubrics in the value
     reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
@@ -112,6 +118,7 @@ class Rubrics:
     answer: AnswerMatch = AnswerMatch("outcome", metric="exact")
     connect: bool = True
     max_cited: int = 20
+    cited_in: CitedIn = "text"
     always: bool = True
     alpha: float = 0.3
     reading: Reading = READING
@@ -138,7 +145,7 @@ class Rubrics:
             needs.append(EntitiesNeed(names, question))
             if not needs[-1].is_met(rollout):
                 return needs
-        cited = cited_results(rollout, run, before_references(text), self.max_cited)
+        cited = self._cited(rollout, run, text)
         claims = self._claims(rubrics, rollout.entities or {}) if cited else {}
         for i, claim in claims.items():
             supported = JudgeQuestion("supported", rollout.question or "", claim, (), cited)
@@ -169,6 +176,13 @@ class Rubrics:
         details = details_of(run, text, {}) | _details(rubrics, checked)
         value = total(entries)
         return Score(value, components, outcome, details, entries)
+
+    def _cited(self, rollout: Rollout, run: Trajectory, text: str) -> tuple[str, ...]:
+        """Return the texts of the results that the final text cites."""
+        text = before_references(text)
+        if self.cited_in == "shown":
+            text = before_source_list(without_invisible(shown(text, links=True)))
+        return cited_results(rollout, run, text, self.max_cited)
 
     def _rubrics(self, rollout: Rollout) -> tuple[str, ...]:
         if not rollout.rubrics:
@@ -213,7 +227,7 @@ class Rubrics:
             return _Checked({}, 0)
         wanted = _all_placeholders(rubrics)
         names = _names(rollout, wanted)
-        cited = cited_results(rollout, run, before_references(text), self.max_cited)
+        cited = self._cited(rollout, run, text)
         claims = self._claims(rubrics, names)
         supported = {i for i in claims if cited and _is_supported(rollout, i)}
         reached = connected([placeholders(each) for each in rubrics], supported)

@@ -66,10 +66,11 @@ def is_unreadable(text: str) -> bool:
     return _UNREADABLE.search(text) is not None
 
 
-def shown(text: str) -> str:
+def shown(text: str, *, links: bool = False) -> str:
     """Return the text that a reader sees.
 
-    Hidden parts are removed. A link is replaced by its text. The time is linear.
+    Hidden parts are removed. A link is replaced by its text, unless `links` is true. The time is
+    linear.
 
     >>> shown("~~Rome~~ <!-- Oslo --> [Paris](https://example.org/Lima)").split()
     ['Paris']
@@ -84,6 +85,8 @@ def shown(text: str) -> str:
             end, replacement = match.start() + 1, "%"  # "a share in % of all"
         else:
             end, replacement = _rest(match)
+            if links and match.lastgroup == "link":
+                replacement = match[0]
         pieces += (text[at : match.start()], replacement)
         at = end
     pieces.append(text[at:])

@@ -19,6 +19,72 @@ _REFERENCES = re.compile(
 )
 
 
+# Words of which the heading of a list of sources consists, in several languages.
+_SOURCES = frozenset(
+    "reference references referenced source sources sourced bibliography citation "
+    "citations cited works literature link url footnote footnotes endnotes notes links "
+    "urls reading see also quelle quellen quellenverzeichnis literatur "
+    "literaturverzeichnis belege einzelnachweise référence références bibliographie "
+    "referencia referencias fuente fuentes bibliografía referência referências fontes "
+    "bibliografia fonte fonti riferimenti источник источники литература ссылки المراجع "
+    "المصادر مراجع مصادر संदर्भ स्रोत 参考文献 参考资料 参考 来源 资料来源 引用 出典 "
+    "参考資料 참고문헌 출처 참고 อ้างอิง แหล่งที่มา".split()
+)
+_BESIDE_SOURCES = frozenset(
+    "a an the and of for to this my our all list used consulted further external additional "
+    "selected key main primary web online page pages website websites section here below evidence "
+    "supporting und weiterführende et y e de des liens enlaces web".split()
+)
+
+
+def before_source_list(text: str) -> str:
+    """Return a text without a list of sources under a heading in any form or language.
+
+    A list of sources follows a line that consists of words such as "Sources", or a heading whose
+    next line begins with a citation.
+
+    >>> before_source_list("It is Paris [1](a).\\n\\n**Sources:**\\n- [1](a)")
+    'It is Paris [1](a).\\n\\n'
+    """
+    at, heading_at = 0, -1
+    for line in text.splitlines(keepends=True):
+        citation = _CITATION.search(line)
+        label = line if citation is None else line[: citation.start()]
+        words = _WORDS.findall(_TAGS.sub(" ", label).lower())
+        if not any(map(str.isalpha, "".join(words))):
+            if heading_at >= 0 and citation is not None:
+                return text[:heading_at]  # "**Where I looked**", and then lines of citations
+        elif _is_label(words, line, citation):
+            return text[:at]
+        elif citation is None and _is_heading(line):
+            heading_at = at
+        else:
+            heading_at = -1
+        at += len(line)
+    return text
+
+
+def _is_label(words: list[str], line: str, citation: re.Match[str] | None) -> bool:
+    """Return whether a line consists of words for sources, or begins with them and citations."""
+    if len(words) > 8 or (citation is not None and not words):
+        return False
+    if any(map(str.isalpha, _CITATION.sub("", line[citation.start() :]))) if citation else False:
+        return False
+    return not _SOURCES.isdisjoint(words) and (_SOURCES | _BESIDE_SOURCES).issuperset(words)
+
+
+def _is_heading(line: str) -> bool:
+    """Return whether a line has the form of a heading."""
+    bare = line.strip()
+    return bare.startswith(("#", "<h", "==")) or (
+        len(bare) < 80 and bare.endswith(("**", "__", "**:", ":", "："))
+    )
+
+
+_WORDS = re.compile(r"[^\W\d_]+(?:[\u0900-\u097f\u0e00-\u0e7f]+[^\W\d_]*)*")
+_TAGS = re.compile(r"<[^<>]{0,100}>")
+
+
 def before_references(text: str) -> str:
     """Return a text without the heading "References" and what follows it.
 

@@ -352,3 +352,60 @@ def test_penalties():
     assert result.turns == (-0.25, None, pytest.approx(1.0))
     assert result.value == pytest.approx(0.75)
     assert result.components["outcome"] == 1.0
+
+
+_PAGE = "[1](https://a.org/x)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Paris. <!-- {_PAGE} -->",
+        f"Paris. <span style='display:none'>{_PAGE}</span>",
+        f"Paris ~~{_PAGE}~~",
+        f"Paris. <details>{_PAGE}</details>",
+        f"Paris.\n\n## Sources\n- {_PAGE}",
+        f"Paris.\n\nSources:\n- France {_PAGE}",
+        f"Paris.\n\nSources: {_PAGE}",
+        f"Paris.\n\n**Bibliography**\n{_PAGE} France",
+        f"Paris.\n\nQuellen\n- {_PAGE}",
+        f"Paris.\n\n参考文献\n{_PAGE}",
+        f"Paris.\n\nИсточники:\n1. {_PAGE} France",
+        f"Paris.\n\n## Where I looked\n- {_PAGE}\n",
+        f"Paris.\n\n<h3>Further reading</h3>\n{_PAGE} France",
+        f"Paris.\n\n| Source | Link |\n|---|---|\n| 1 | {_PAGE} |",
+        f"Paris.\n\nMy pages:\n* {_PAGE}",
+    ],
+)
+def test_citations_that_a_reader_does_not_see_beside_a_claim(text):
+    assert _cited(text, "shown") == 0
+    assert _cited(text, "text") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"It is Paris {_PAGE}.",
+        f"## Answer\nIt is Paris {_PAGE}.",
+        f"**Answer:** Paris {_PAGE}",
+        f"Key facts:\n- It is Paris {_PAGE}\n- It lies there [2](b).",
+        f"## Sources of the Nile\nThey are in Paris {_PAGE}.",
+        f"Paris\n{_PAGE}",
+        f"According to the sources, it is Paris {_PAGE}.",
+        f"1. Paris {_PAGE}\n2. Seine [2](b)",
+        f"| City | Page |\n|---|---|\n| Paris | {_PAGE} |",
+        "Paris [[1]](https://a.org/x) is it.",
+        f"答案是巴黎{_PAGE}。",
+    ],
+)
+def test_citations_beside_a_claim_count(text):
+    assert _cited(text, "shown") == _cited(text, "text") == 1
+
+
+def _cited(text, cited_in):
+    from rag_rewards.rewards.rubrics import Rubrics
+    from rag_rewards.rollout import Document, Rollout
+
+    row = Rollout(response=text, documents=(Document(id="https://a.org/x", text="Paris."),))
+    rubrics = Rubrics(cited_in=cited_in)
+    return len(rubrics._cited(row, row.trajectory(rubrics.reading), text))
