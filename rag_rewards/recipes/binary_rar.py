@@ -64,8 +64,9 @@ class BinaryRAR(ExactSettings, frozen=True):
     empty: Annotated[
         Unverified,
         about(
-            "0: a response without a statement gets 0, and so does a refusal unless the row is "
-            "marked as unanswerable; verifier: the verifier decides",
+            "0: a response without a statement gets 0, and so does, unless the row is marked as "
+            "unanswerable, a refusal or a response that contains no gold answer of the row; "
+            "verifier: the verifier decides",
             f"{_CODE}: verifier",
         ),
     ] = "verifier"
@@ -126,12 +127,15 @@ BINARY_RAR = RecipeDefinition(
     },
     loopholes=(
         "20: a heading without a statement earns the full reward (closed: hardened)",
-        "21: with by=judge, the reward is as reliable as the judge",
+        "21: with by=judge, the reward is as reliable as the judge (hardened: for a response that "
+        "contains a gold answer, or a row without one)",
         "25: a copy of the documents earns the full reward, because they do not contradict it",
         "46: an empty text or a refusal earns the full reward (closed: hardened)",
-        "46: a vague text earns the full reward, because no document contradicts it",
+        "46: a vague text earns the full reward, because no document contradicts it (closed: "
+        "hardened, for rows with gold answers)",
         "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "
-        "page as material",
+        "page as material (hardened: for a response that contains a gold answer, or a row without "
+        "one)",
     ),
     deviations=(
         "a verifier that fails leaves the rollout unscored; the released code counts it as 0",

@@ -22,7 +22,7 @@ from rag_rewards.prompts import LAYOUT, Prompt
 from rag_rewards.recipes import shared, trust_align
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
-from rag_rewards.rewards.grounding import Aggregate, Grounding, JudgeBy
+from rag_rewards.rewards.grounding import Aggregate, EarnedBy, Grounding, JudgeBy
 from rag_rewards.rewards.process import Process
 from rag_rewards.rewards.refusal import Matcher, RefusalDetector
 from rag_rewards.rollout import Rollout
@@ -150,6 +150,14 @@ class Refusal(Settings, frozen=True):
             le=1,
         ),
     ] = 0.85
+    earned_by: Annotated[
+        EarnedBy,
+        about(
+            "answers to an answerable question that earn the reward `answered`; any: all; "
+            "grounded: those with a gold answer whose citations do not cancel its credit",
+            "paper, Eq. 6: any",
+        ),
+    ] = "any"
     answered: Annotated[
         float, about("reward for answering an answerable question", "paper, Eq. 6")
     ] = 0.5
@@ -224,6 +232,7 @@ def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
         good=settings.citation.credit,
         bad_penalty=settings.citation.bad_penalty,
         answered=settings.refusal.answered,
+        earned_by=settings.refusal.earned_by,
         normalizer=settings.exact_match.normalizer,
         fold_accents=settings.exact_match.fold_accents,
         numbers=settings.exact_match.numbers,
@@ -266,11 +275,15 @@ _HARDENED = {
     ),
     "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing every document"),
     "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, or a quoted refusal"),
+    "refusal.earned_by": HardenedSetting(
+        "grounded", (), "refusing in any language, or an answer without content or citation"
+    ),
 }
 _REJECTED = {"refusal.matcher": {"semantic": "accepts a refusal together with an answer"}}
 _CHANGED = (
     ChangedDefault("0.4.0", "citation.pattern", OLD_CITATION, OLD_CITATION),
     ChangedDefault("0.4.0", "citation.every", default=False, hardened=False),
+    ChangedDefault("0.8.0", "refusal.earned_by", default="any", hardened="any"),
 )
 _LOOPHOLES = (
     "1, 2, 3: a gold answer also counts inside a list, a negation or another word (closed: "

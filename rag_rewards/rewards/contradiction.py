@@ -22,11 +22,13 @@ from rag_rewards.rewards.search import (
     penalties,
 )
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.text.absence import mentions
 from rag_rewards.text.bm25 import best_matches
 from rag_rewards.text.citations import compiled, markers, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import chunks
-from rag_rewards.text.normalize import squad
+from rag_rewards.text.normalize import fold, squad
 from rag_rewards.text.statements import sentences, statements
 from rag_rewards.turn_entries import total
 from rag_rewards.turns.own_words import read_own_words
@@ -82,7 +84,8 @@ class Consistency:
     query_by    whether the query is the response, or the question and the response
     truncated   0: a response that a limit ended gets 0; `verifier`: it is compared
     empty       0: a response without a statement gets 0, and so does a refusal on a row that is not
-                marked as unanswerable; `verifier`: they are compared
+                marked as unanswerable, or a response to a row with gold answers that contains none
+                of them; `verifier`: they are compared
     answer      exact match for `correct`, which is None for a row without gold answers
     reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
 
@@ -161,7 +164,19 @@ class Consistency:
             return ""
         if not has_statement(strip_markers(text, _MARKER)):
             return "no statement"
-        return "refusal" if _refuses(rollout, text) else ""
+        if _refuses(rollout, text):
+            return "refusal"
+        return "no gold answer" if self._lacks_gold(rollout, text) else ""
+
+    def _lacks_gold(self, rollout: Rollout, text: str) -> bool:
+        """Return whether a text contains no gold answer of a row that has one.
+
+        This includes refusals in any language.
+        """
+        if rollout.answerable is False or not rollout.answers or rollout.answer_kind == "claims":
+            return False
+        gold = [squad(fold(alias)) for aliases in rollout.gold for alias in aliases]
+        return any(gold) and not mentions(squad(fold(shown(text))), gold)
 
     def _best(self, rollout: Rollout, text: str, pool: Sequence[str]) -> list[str]:
         query = text if self.query_by == "response" else f"{rollout.question or ''}\n{text}"

@@ -24,6 +24,7 @@ from rag_rewards.text.strict import StrictText
 
 Aggregate = Literal["sum", "mean", "answers"]
 JudgeBy = Literal["nli", "gold"]
+EarnedBy = Literal["any", "grounded"]
 
 
 def is_sufficient(
@@ -81,6 +82,8 @@ class Grounding:
     threshold   entailment probability from which a document is sufficient
     minimal     no cited document may be superfluous
     answered    reward for answering an answerable question
+    earned_by   `any` answer earns it, or only a `grounded` one: its credit for gold answers and
+                their citations is positive
     strict      the response must assert the answer, see `text.strict`
     precise     `aggregate="answers"`: each further item of a list lowers its share
     together    equal statements count as one statement that cites what all of them cite
@@ -102,6 +105,7 @@ class Grounding:
     good: float = 0.5
     bad_penalty: float = -0.5
     answered: float = 0.5
+    earned_by: EarnedBy = "any"
     normalizer: NormalizerName = "squad"
     fold_accents: bool = False
     numbers: bool = False
@@ -154,6 +158,8 @@ class Grounding:
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]
         matches = {i for item in checked for i in item.answers}
+        if self.earned_by == "grounded" and matched + cited <= 0:
+            reward = 0.0
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 
     def _forms(self) -> GoldForms:

@@ -216,3 +216,30 @@ def test_a_probability_out_of_range():
     entry = {"premise": "p", "hypothesis": "h", "entailment": 0, "contradiction": 1.5}
     with pytest.raises(EvidenceError, match=r"nli\[0\].contradiction: a probability must be"):
         score(row("Paris", nli=[entry]), by="nli")
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [
+        ("It is Paris.", 1),
+        ("Paris is the capital. I do not know its size.", 1),
+        ("Sijui jibu.", 0),  # a refusal in Swahili
+        ("Hindi ko alam ang sagot.", 0),  # and in Tagalog
+        ("That is a country with a long history.", 0),
+        ("<!-- Paris --> Ni vigumu kusema.", 0),
+    ],
+)
+def test_a_text_without_a_gold_answer_earns_nothing_under_the_hardened_profile(text, reward):
+    fields = {
+        "question": "What is the capital of France?",
+        "documents": ["Paris is the capital of France."],
+        "verdicts": {"consistent": 1},
+        "response": f"<think>So.</think><answer>{text}</answer>",
+    }
+    hardened = recipe("binary-rar", hardened=True)
+    assert hardened([decode_row(fields | {"answers": ["Paris"]})])[0].value == reward
+    assert recipe("binary-rar")([decode_row(fields | {"answers": ["Paris"]})])[0].value == 1
+    claims = {"answers": ["Paris"], "answer_kind": "claims"}
+    unanswerable = {"answers": ["Paris"], "answerable": False}
+    for other in ({}, claims, unanswerable):
+        assert hardened([decode_row(fields | other)])[0].value == 1

@@ -283,3 +283,28 @@ def test_an_item_of_a_list_can_contain_a_comma(text, hardened):
     gold = {"citation.judge_by": "gold", "aggregate": "answers"}
     result = recipe("ground-grpo", gold, hardened=hardened)([rollout])[0]
     assert (result.components["exact_match"], result.components["citation"]) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "bonus"),
+    [
+        ("Paris is the capital of France [1].", 0.5),
+        ("Sijui jibu la swali hili.", 0),  # a refusal in Swahili
+        ("Hindi ko alam ang sagot.", 0),  # and in Tagalog
+        ("Rome is the capital of France [1].", 0),
+        ("Something is the capital of France.", 0),
+    ],
+)
+def test_only_a_grounded_answer_earns_the_bonus_under_the_hardened_profile(text, bonus):
+    row = Rollout(
+        response=f"<think>t</think><answer>{text}</answer>",
+        question="What is the capital of France?",
+        documents=(Document(text="Paris is the capital of France."), Document(text="Rome.")),
+        supporting=(1,),
+        answers="Paris",
+        answerable=True,
+    )
+    settings = {"citation.judge_by": "gold"}
+    scored = recipe("ground-grpo", settings, hardened=True)([row])[0]
+    assert scored.components["refusal"] == bonus
+    assert recipe("ground-grpo", settings)([row])[0].components["refusal"] == 0.5
