@@ -47,7 +47,7 @@ def applied(text, name="naive-grpo", prompt="default", **fields):
 def test_a_template_with_its_own_instruction():
     assert applied(OWN) == (
         "Use these passages. Think inside <think></think>; reply inside <answer></answer>.\n\n"
-        "[1] Seine\nIt flows through Paris.\n\n[2] Rome.\n\nQ: Which city?\nA:"
+        "[1] It flows through Paris.\n\n[2] Rome.\n\nQ: Which city?\nA:"
     )
 
 

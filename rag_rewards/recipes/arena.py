@@ -54,6 +54,15 @@ PROMPT = Prompt(
 )
 
 
+# Source: ARENA, section 4.3: the sections of NAIVE_OUTPUT, and no list of documents or citations.
+NAIVE_PROMPT = replace(
+    PROMPT,
+    instruction="Answer the question from the numbered references. First reason inside <think> and "
+    "</think>. Then give the answer alone, a word or a short phrase, unexplained, inside <answer> "
+    "and </answer>. Write nothing outside these two sections.",
+)
+
+
 # Source: ARENA, Table 9: the question, the references, the relevant ids and the answer.
 RATIONALE_PROMPT = replace(
     PROMPT,
@@ -162,7 +171,7 @@ class NaiveGrpo(Settings, frozen=True):
 
 
 def naive_grpo(settings: NaiveGrpo) -> Recipe:
-    """Return format + accuracy. Source: ARENA, section 4.2 (baseline)."""
+    """Return format + accuracy. Source: ARENA, section 4.3 (baseline)."""
     tags = NAIVE_OUTPUT.tags(settings.sections.style())
     format_ = Format(tags, ("answer",) if settings.format.words else (), settings.format.words)
     accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
@@ -220,6 +229,11 @@ TRAINING = Training(
         max_grad_norm=Stated(0.3, _CODE),
     ),
     notes=("the KL estimator k2 is ½(log π_ref − log π)²",),
+)
+NAIVE_TRAINING = replace(
+    TRAINING,
+    kl=Stated("k3", "ARENA, section 4.3: the original GRPO"),
+    notes=("the KL estimator of the original GRPO is k3; ARENA itself trains with k2",),
 )
 _SIZES = {"hotpotqa": 10_000, "2wikimultihopqa": 10_000, "musique": 5_000}
 DATA = TrainingData(
@@ -289,6 +303,8 @@ ARENA = RecipeDefinition(
         "an empty <think></think> before the sections, which the chat templates of models without "
         "thinking write, is ignored; any other text there gives a format of 0",
         "document ids can be strings but not booleans, and an empty answer matches no gold answer",
+        "the judge of accuracy.metric=judge is stricter: it rejects an answer that contradicts itself "
+        "or leaves a choice; that of the paper accepts one that hits any gold answer (appendix C.3)",
     ),
     changed_defaults=(
         *_CHANGED,
@@ -299,13 +315,14 @@ ARENA = RecipeDefinition(
 NAIVE_GRPO = RecipeDefinition(
     name="naive-grpo",
     summary="rewards for the format and the accuracy: the baseline of ARENA",
-    source="ARENA, section 4.2",
+    source="ARENA, section 4.3",
     output=NAIVE_OUTPUT,
     settings=NaiveGrpo,
     build=naive_grpo,
     fields=("answers",),
     components=(_FORMAT, _ACCURACY),
-    training=TRAINING,
+    prompt=NAIVE_PROMPT,
+    training=NAIVE_TRAINING,
     data=TrainingData(DATA.datasets, DATA.source),
     hardened={
         "sections.repeated": _TAGS,

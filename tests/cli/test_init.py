@@ -408,9 +408,10 @@ def test_fine_tuning_has_no_reward(cli: Any, tmp_path: Path) -> None:
 
 
 def test_the_kl_penalty_in_trl(cli: Any, tmp_path: Path) -> None:
-    for recipe in ("arena", "truthrl", "ctrl-rag"):
+    recipes = ("arena", "truthrl", "ctrl-rag", "naive-grpo")
+    for recipe in recipes:
         cli("init", "trl", "-r", recipe, "-o", tmp_path / recipe, code=0)
-    arena, truthrl, ctrl_rag = (read(tmp_path / name) for name in ("arena", "truthrl", "ctrl-rag"))
+    arena, truthrl, ctrl_rag, naive = (read(tmp_path / name) for name in recipes)
     assert "    trainer = K2Trainer(\n" in arena
     assert "beta=0.04,\n" in arena
     assert "    trainer = GRPOTrainer(\n" in truthrl
@@ -418,7 +419,8 @@ def test_the_kl_penalty_in_trl(cli: Any, tmp_path: Path) -> None:
     for text in (arena, truthrl):
         assert "use_bias_correction_kl=False,\n" in text  # no paper weights the penalty
     assert "beta=0.0,\n" in ctrl_rag
-    assert "K2Trainer" not in truthrl + ctrl_rag
+    assert "K2Trainer" not in truthrl + ctrl_rag + naive
+    assert "penalty k3 (ARENA, section 4.3: the original GRPO)" in naive
 
 
 def test_the_penalty_k2_with_an_advantage_for_each_turn(

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from rag_rewards.recipes import RECIPES
+from rag_rewards.training.scripts.start import SEARCH_TOKENS
 
 # CTRL-RAG, appendix A: group size 8, batch of 1,024 rollouts, learning rate 1e-6, no KL penalty.
 # Eq. 5: the mean over the tokens of a response, then over the responses.
@@ -84,7 +85,7 @@ PAPERS = {
     "ctrl-rag-clr": CTRL_RAG,
     "rag-total": CTRL_RAG,
     "arena": ARENA,
-    "naive-grpo": ARENA,
+    "naive-grpo": {**ARENA, "kl": "k3"},  # section 4.3: the original GRPO
     "ground-grpo-stage1": GROUND_GRPO,
     "ground-grpo": GROUND_GRPO,
     # LEAR, section 4.1: one epoch, 1e-6, ε = 0.2, β = 0.01, minimum standard deviation of 0.1.
@@ -156,6 +157,8 @@ def test_values_in_the_script_of_trl(cli, tmp_path, name):
         if each.arg not in setup
     }
     expected = {TRL[field]: value for field, value in PAPERS[name].items() if field in TRL}
+    if name == "search-r1":  # 500 tokens are those of one turn
+        expected["max_completion_length"] = SEARCH_TOKENS
     assert written.items() >= expected.items()
     own_advantages = (
         "lear",
