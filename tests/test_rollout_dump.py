@@ -155,6 +155,36 @@ def test_the_rollouts_of_a_complete_group_have_a_group_of_their_own(tmp_path: Pa
     assert len({row["id"] for row in rows}) == 9
 
 
+def test_rows_with_one_question_have_groups_of_their_own(tmp_path: Path):
+    """Without ids, the prompt, the documents and the gold data distinguish rows."""
+    path = tmp_path / "rollouts.jsonl"
+    paris, lyon = ([rr.Document(text=f"{town} lies on a river.")] for town in ("Paris", "Lyon"))
+    prompts = [[{"role": "user", "content": f"Which river? ({i})"}] for i in range(2)]
+    own = [
+        {"documents": paris},
+        {"documents": lyon},
+        {"prompt": prompts[0]},
+        {"prompt": prompts[1]},
+        {"supporting": ("1",)},
+    ]
+    with scorer(path) as scores:
+        for fields in own * 2:  # the members of a group are in different batches
+            scores.score_each([rollout(step=1, **fields)])
+    groups = [row["group"] for row in rows_of(path)]
+    assert len(set(groups)) == len(own)
+    assert groups[: len(own)] == groups[len(own) :]
+
+
+def test_members_with_different_turns_are_in_one_group(tmp_path: Path):
+    path = tmp_path / "rollouts.jsonl"
+    user = {"role": "user", "content": "Which river?"}
+    with scorer(path) as scores:
+        for text in ("a", "b"):
+            turns = [{"role": "assistant", "content": "look"}, {"role": "tool", "content": text}]
+            scores.score_each([rollout(step=1, prompt=[user, *turns])])
+    assert len({row["group"] for row in rows_of(path)}) == 1
+
+
 def test_values_that_json_does_not_have_are_written_as_text_and_numbers(tmp_path: Path):
     class Number(float):
         def tolist(self) -> float:

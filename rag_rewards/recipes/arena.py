@@ -303,8 +303,9 @@ ARENA = RecipeDefinition(
         "an empty <think></think> before the sections, which the chat templates of models without "
         "thinking write, is ignored; any other text there gives a format of 0",
         "document ids can be strings but not booleans, and an empty answer matches no gold answer",
-        "the judge of accuracy.metric=judge is stricter: it rejects an answer that contradicts itself "
-        "or leaves a choice; that of the paper accepts one that hits any gold answer (appendix C.3)",
+        "the judge of accuracy.metric=judge is stricter: it rejects an answer that contradicts "
+        "itself or leaves a choice; that of the paper accepts one that hits any gold answer "
+        "(appendix C.3)",
     ),
     changed_defaults=(
         *_CHANGED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -78,7 +79,8 @@ def with_missing(line: bytes, missing: int) -> bytes:
 def _place(rollout: Rollout, key: str | int | None = None) -> str:
     """Return the key of a rollout, its split and its step, as far as they are known.
 
-    The default key is the id in the data set, or else a digest of the question or the prompt.
+    The default key is the id in the data set, or else a digest of the prompt, the documents and the
+    gold data of the row, because several rows can have one question.
     """
     if key is None:
         key = _key(rollout)
@@ -89,8 +91,25 @@ def _place(rollout: Rollout, key: str | int | None = None) -> str:
 def _key(rollout: Rollout) -> str | int:
     if rollout.id is not None:
         return rollout.id
-    text = rollout.key or msgspec.json.encode(rollout.prompt, enc_hook=_plain).decode()
-    return blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    row = (rollout.key, _first_messages(rollout.prompt), _own_documents(rollout))
+    gold = (rollout.answers, rollout.supporting, rollout.gold_documents)
+    text = repr((*row, *gold))  # which also has a form for half of a surrogate pair
+    return blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _first_messages(prompt: Any) -> Any:
+    """Return a prompt without the turns of the rollout, which differ within a group."""
+    if prompt is None or isinstance(prompt, str):
+        return prompt
+    return list(takewhile(lambda message: message.get("role") != "assistant", prompt))
+
+
+def _own_documents(rollout: Rollout) -> Any:
+    """Return the documents of the row, None if they were read from the turns."""
+    documents = rollout.documents or ()
+    if all(isinstance(document, Result) for document in documents):
+        return None
+    return [(document.title, document.text) for document in documents]
 
 
 def _row(

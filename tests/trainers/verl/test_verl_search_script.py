@@ -1,4 +1,4 @@
-"""The script of `init verl` for a search agent: a step of the V1 trainer with its tool, under Ray."""
+"""The script of `init verl` for a search agent: a step of the V1 trainer with its tool."""
 
 from __future__ import annotations
 
