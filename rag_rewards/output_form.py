@@ -52,6 +52,33 @@ class OutputForm:
         """
         return tuple(_MARK.findall(self.template)) if self.required else ()
 
+    @property
+    def answer_mark(self) -> str:
+        r"""The text that begins the answer; empty if the form is not required.
+
+        >>> OutputForm("", r"<think>{think}</think> \boxed{{answer}}").answer_mark
+        '\\boxed'
+        """
+        return self.marks[-1] if self.marks else ""
+
+    @property
+    def answer_name(self) -> str:
+        """The name of the part that contains the answer.
+
+        >>> OutputForm("think, then answer").answer_name
+        '<answer> section'
+        """
+        is_box = self.answer_mark.startswith("\\")
+        return "box" if is_box else f"{self.answer_mark} section"
+
+    def answer_part(self, reader: str) -> str:
+        """Return the name of this part, and who reads it.
+
+        >>> OutputForm("think, then answer").answer_part("arena")
+        '<answer> section, which arena reads'
+        """
+        return f"{self.answer_name}, which {reader} reads"
+
     def tags(self, style: SectionStyle) -> Tags:
         """Return the tags of the sections, in a style of reading."""
         return Tags(self.sections, style)

@@ -16,9 +16,11 @@ from rag_rewards.groups import LineGroup
 from rag_rewards.io.grouped_lines import read_groups
 from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
+from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.recipes import build_recipe, recorded_settings
 from rag_rewards.rollout import EVIDENCE_FIELDS, Score, ScoreOrError
-from rag_rewards.rows import Line, ScoredRow, decode_line
+from rag_rewards.rows import Line, ScoredRow, Totals, decode_line
+from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import flatten, full_keys
 from rag_rewards.signature import Signature
@@ -52,6 +54,8 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     advantage_shift          mean absolute change of the advantage
     means                    both means of the reward, of `correct` and of each component
     most_changed             the rollouts with the largest changes
+    without_form             responses without the answer's part, which the recipe after reads
+    warnings                 whether these are most of the responses
     """
 
     before: str = ""
@@ -70,6 +74,8 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     advantage_shift: float = 0.0
     means: dict[str, tuple[float, float]] = {}
     most_changed: list[RolloutChange] = []
+    without_form: int = 0
+    warnings: list[str] = []
 
 
 Reward = Recipe | Curriculum
@@ -244,7 +250,11 @@ def replay(
                 baseline.check(group.lines)
                 rewards = rewards or variation.rewards(baseline.recorded)
                 _add_group(result, sums, _scored(rollouts, *rewards), show)
+                mark = _form(rewards[1]).answer_mark
+                result.without_form += sum(lacks_mark(rollout, mark) for rollout in rollouts)
     before, after = rewards or variation.rewards(baseline.recorded)
+    part = _form(after).answer_part(getattr(after, "name", ""))
+    result.warnings = Totals(rows=result.rows, without_form={part: result.without_form}).warnings()
     result.before, result.after = before.signature, after.signature
     old, new = _settings(before), _settings(after)
     result.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}
@@ -253,6 +263,10 @@ def replay(
     }
     result.advantage_shift /= max(result.rows, 1)
     return result
+
+
+def _form(reward: Reward) -> OutputForm:
+    return reward.output_form if isinstance(reward, Recipe) else ANY_FORM
 
 
 def _compares_rollouts(source: Source, variation: Variation) -> bool:

@@ -368,8 +368,9 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
                 label = canonical(reference)
             elif label is None:
                 labels_text = ", ".join(self.labels)
+                hint = "; positions count from 1" if reference in (0, "0") else ""
                 raise DataError(
-                    f"document id {reference!r} does not exist (documents: {labels_text})",
+                    f"document id {reference!r} does not exist (documents: {labels_text}){hint}",
                     f"supporting[{i}]",
                 )
             labels[label] = None

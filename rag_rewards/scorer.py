@@ -38,6 +38,7 @@ from rag_rewards.loading import (
     spec_of,
 )
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.output_form import ANY_FORM
 from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, ScoreOrError
@@ -338,7 +339,13 @@ class Scorer:
 
     @cached_property
     def _encoder(self) -> RowEncoder:
-        return RowEncoder(self.signature, keep_evidence=self.keep_evidence)
+        form = getattr(self.reward, "output_form", ANY_FORM)
+        return RowEncoder(
+            self.signature,
+            keep_evidence=self.keep_evidence,
+            answer_mark=form.answer_mark,
+            answer_part=form.answer_part(self.reward.name),
+        )
 
     # --- closing -------------------------------------------------------------------------------
 

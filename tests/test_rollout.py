@@ -554,14 +554,15 @@ def test_errors_of_unmet_needs():
     ]
     assert answer == [
         "logprobs: missing; add `full`, `without.1`, `without.3`, with one value per response "
-        "token",
-        "masked_answers.evidence: missing; add the answer from the masked context",
-        "masked_logprobs.full: missing; add one list per gold alias",
+        "token, or set the option model",
+        "masked_answers.evidence: missing; add the answer from the masked context, or set the "
+        "option model",
+        "masked_logprobs.full: missing; add one list per gold alias, or set the option model",
         f"nli: no entry for premise 'a b c' and hypothesis '{'x' * 59}…'; add it, set the option "
         "nli to an entailment model, or set citation.judge_by=gold if the recipe has this setting",
-        "similarity: no entry for text 't'",
-        "verdicts.outcome: missing; add the verdict of a judge (0 or 1), or choose a setting "
-        "without a judge",
+        "similarity: no entry for text 't'; add it, or set the option similarity",
+        "verdicts.outcome: missing; add the verdict of a judge (0 or 1), set the option judge, or "
+        "choose a setting without a judge",
     ]
 
 

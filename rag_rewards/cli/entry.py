@@ -110,10 +110,11 @@ def flag(name: str) -> str:
 
 def _report(message: str) -> int:
     """Print one error on standard error and return the exit code for it."""
+    from rag_rewards.cli.output import with_flags
     from rag_rewards.shorten import plain
 
     with contextlib.suppress(OSError):
-        print(f"rag-rewards: {plain(message)}", file=sys.stderr)
+        print(f"rag-rewards: {plain(with_flags(message))}", file=sys.stderr)
     return USAGE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -35,4 +36,25 @@ def print_messages(lines: Iterable[str]) -> None:
     from rag_rewards.shorten import plain
 
     for line in lines:
-        print(plain(line), file=sys.stderr)
+        print(plain(with_flags(line)), file=sys.stderr)
+
+
+_FLAGS = {
+    "model": "--model PATH",
+    "nli": "--nli PATH",
+    "similarity": "--similarity PATH",
+    "judge": "--judge URL --judge-model NAME",
+    "sort": "--sort",
+}
+
+
+def with_flags(message: str) -> str:
+    """Return the message of a row, in which options have the names of the command line.
+
+    >>> with_flags("logprobs: missing; add `full`, or set the option model")
+    'logprobs: missing; add `full`, or pass --model PATH'
+    """
+    return _OPTION.sub(lambda found: f"pass {_FLAGS[found[1]]}", message)
+
+
+_OPTION = re.compile(rf"(?:set|use) the option `?({'|'.join(_FLAGS)})\b`?")

@@ -20,7 +20,7 @@ from rag_rewards.cli.options import (
     Input,
     Recipe,
 )
-from rag_rewards.cli.output import console, print_json
+from rag_rewards.cli.output import console, print_json, print_messages
 from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.errors import UsageError
 from rag_rewards.replay import ReplayResult, RolloutChange, Variation
@@ -80,6 +80,7 @@ def replay(
         print_json(result)
     else:
         print_result(console(110), result)
+    print_messages(f"warning: {warning}" for warning in result.warnings)
     return 3 if result.errors else 0
 
 

@@ -168,13 +168,20 @@ def unmet(need: Need) -> DataError:
     """Return the error for an unmet need: the missing field, and how to add it."""
     if isinstance(need, LogProbsNeed):
         parts = "`full`" + "".join(f", `without.{label}`" for label in need.without)
-        return DataError(f"missing; add {parts}, with one value per response token", "logprobs")
+        return DataError(
+            f"missing; add {parts}, with one value per response token, or set the option model",
+            "logprobs",
+        )
     if isinstance(need, MaskedAnswersNeed):
         return DataError(
-            "missing; add the answer from the masked context", f"masked_answers.{need.part}"
+            "missing; add the answer from the masked context, or set the option model",
+            f"masked_answers.{need.part}",
         )
     if isinstance(need, MaskedLogProbsNeed):
-        return DataError("missing; add one list per gold alias", f"masked_logprobs.{need.part}")
+        return DataError(
+            "missing; add one list per gold alias, or set the option model",
+            f"masked_logprobs.{need.part}",
+        )
     if isinstance(need, TurnLogProbsNeed):
         parts = "`prior` and `after`, with one list per gold alias"
         if need.baseline != "previous":
@@ -197,13 +204,18 @@ def unmet(need: Need) -> DataError:
     if isinstance(need, EntitiesNeed):
         names = ", ".join(need.placeholders)
         return DataError(
-            f"missing; add the name that the response states for each of {names}, or null",
+            f"missing; add the name that the response states for each of {names}, or null, or set "
+            "the option judge",
             "entities",
         )
     if isinstance(need, SimilarityNeed):
-        return DataError(f"no entry for text {shorten(need.text, 60)!r}", "similarity")
+        text = shorten(need.text, 60)
+        return DataError(
+            f"no entry for text {text!r}; add it, or set the option similarity", "similarity"
+        )
     return DataError(
-        "missing; add the verdict of a judge (0 or 1), or choose a setting without a judge",
+        "missing; add the verdict of a judge (0 or 1), set the option judge, or choose a setting "
+        "without a judge",
         f"verdicts.{need.component}",
     )
 

@@ -21,11 +21,12 @@ def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
         judged = totals.decided_by.get("judge", 0)
         share = f"{judged / decided:.1%}"
         yield f"cascade: the judge decided {judged:,} of {decided:,} answers ({share})"
+    yield from (f"warning: {warning}" for warning in totals.warnings())
     if totals.truncated:
         yield f"{totals.truncated:,} responses cut at the length limit"
     if totals.error_types:
         kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(totals.error_types.items()))
         yield f"errors: {kinds}"
         for name, message in sorted(totals.error_examples.items()):
-            yield plain(f"  {name}: {shorten(message, 160)}")
+            yield plain(f"  {name}: {shorten(message, 240)}")
     yield signature

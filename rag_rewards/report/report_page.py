@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
@@ -27,9 +28,11 @@ from rag_rewards.report.rows import (
 )
 from rag_rewards.report.segments import MAX_CHARACTERS
 from rag_rewards.report.statistics import Statistics, statistics
-from rag_rewards.rows import ScoredRow
+from rag_rewards.rows import ScoredRow, Totals
+from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.scorer import Scorer
 from rag_rewards.shorten import shorten
+from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.version import __version__
 
 TEXT_BYTES = 3_500_000
@@ -66,10 +69,13 @@ def write_report(
     scorer = None if recipe is None else Scorer.load(recipe)
     file = read_scored(source, scorer, columns, label.label if label else None)
     rows, faults = file.rows, file.faults
-    equation = scorer.reward.equation if scorer else equation_of(rows)
+    reward = scorer.reward if scorer else recipe_of(rows)
+    equation = reward.equation if reward else ""
     title = title or os.path.basename(source)
     data, packed = contents(rows, faults, title, equation)
     notes = data["statistics"].notes
+    if reward is not None:
+        notes += form_notes(reward, rows)
     if label is not None:
         agreement = file_agreement(file, label, value_names([rows]))
         data["agreement"] = [agreement.values]
@@ -79,14 +85,23 @@ def write_report(
     return ReportSummary(len(rows), len(html.encode()), notes, faults)
 
 
-def equation_of(rows: Sequence[ScoredRow]) -> str:
-    """Return the equation of the recipe that scored the rows; "" if the signature is unknown."""
+def recipe_of(rows: Sequence[ScoredRow]) -> Recipe | Curriculum | None:
+    """Return the recipe that scored the rows; None if the signature is unknown."""
     if not rows:
-        return ""
+        return None
     try:
-        return load_recipe(recorded_recipe(rows[0])).equation
+        return load_recipe(recorded_recipe(rows[0]))
     except UsageError:  # no signature, or one of a custom recipe or of a newer version
-        return ""
+        return None
+
+
+def form_notes(reward: object, rows: Sequence[ScoredRow]) -> list[str]:
+    """Return a note if most responses lack the part of the answer that the recipe reads."""
+    if not isinstance(reward, Recipe):
+        return []
+    form = reward.output_form
+    count = sum(lacks_mark(row, form.answer_mark) for row in rows)
+    return Totals(rows=len(rows), without_form={form.answer_part(reward.name): count}).warnings()
 
 
 def contents(

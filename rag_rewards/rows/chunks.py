@@ -43,7 +43,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 class Totals(msgspec.Struct, kw_only=True):
     """Counts and sums over scored rows, from which means are computed.
 
-    `error_examples` contains the first message of each type of error.
+    `error_examples` contains the first message of each type of error. `without_form` counts the
+    responses without the part that contains the answer, by a text such as `box, which truthrl
+    reads`.
     """
 
     rows: int = 0
@@ -58,6 +60,7 @@ class Totals(msgspec.Struct, kw_only=True):
     counts: dict[str, int] = {}
     error_types: dict[str, int] = {}
     error_examples: dict[str, str] = {}
+    without_form: dict[str, int] = {}
 
     def add(self, score: Score, truncated: bool) -> None:
         """Add a scored row; `truncated` states whether the response reached the length limit."""
@@ -93,7 +96,16 @@ class Totals(msgspec.Struct, kw_only=True):
         _add(self.sums, other.sums)
         _add(self.counts, other.counts)
         _add(self.error_types, other.error_types)
+        _add(self.without_form, other.without_form)
         self.error_examples = {**other.error_examples, **self.error_examples}
+
+    def warnings(self) -> list[str]:
+        """Return a warning if most responses lack the part that contains the answer."""
+        return [
+            f"{count:,} of {self.rows:,} responses have no {part}"
+            for part, count in self.without_form.items()
+            if 2 * count > self.rows
+        ]
 
     def means(self) -> dict[str, float]:
         """Return the mean reward, `correct` and components, each over the rows that have it."""

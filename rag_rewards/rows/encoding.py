@@ -52,10 +52,20 @@ class RowEncoder:
 
     signature      signature of the scoring, written on every row
     keep_evidence  also write the evidence that was gathered
+    answer_mark    text that begins the answer of a response; the responses without it are counted
+    answer_part    name of this part in the count
     """
 
-    def __init__(self, signature: str, *, keep_evidence: bool = False) -> None:
+    def __init__(
+        self,
+        signature: str,
+        *,
+        keep_evidence: bool = False,
+        answer_mark: str = "",
+        answer_part: str = "",
+    ) -> None:
         self.keep_evidence = keep_evidence
+        self._answer_mark, self._answer_part = answer_mark, answer_part
         self._tail = b',"error":null,"signature":' + _ENCODER.encode(signature) + b"}\n"
 
     def encode(
@@ -91,6 +101,9 @@ class RowEncoder:
             out.numbers.append(number)
             out.ends.append(length)
             out.totals.add(result, row.finish_reason == "length")
+            if lacks_mark(row, self._answer_mark):
+                count = out.totals.without_form.get(self._answer_part, 0)
+                out.totals.without_form[self._answer_part] = count + 1
         out.output = b"".join(parts)
         return out
 
@@ -121,6 +134,14 @@ class RowEncoder:
             _ENCODER.encode(score.details),
             self._tail,
         )
+
+
+def lacks_mark(row: Rollout, mark: str) -> bool:
+    """Return whether the parsed text of a response does not contain a mark of its form."""
+    try:
+        return bool(mark) and mark not in row.parsed.text
+    except RolloutError:  # messages without a text
+        return True
 
 
 def _with_hint(error: RolloutError, line: bytes) -> RolloutError:

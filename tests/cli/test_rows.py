@@ -272,6 +272,29 @@ def test_scoring_again_gives_the_same_bytes(cli, write, arena, tmp_path):
     assert json.loads(second.read_text()) == first
 
 
+def test_most_responses_without_the_form_of_the_recipe(cli, write, arena, tmp_path):
+    source = write(
+        [arena(), arena(id="b"), arena(id="c", response=r"<think>.</think>\boxed{Seine}")]
+    )
+    options = ("-r", "truthrl", "--set", "verifier=exact")
+    out, warning = tmp_path / "out.jsonl", "2 of 3 responses have no box, which truthrl reads"
+    assert f"warning: {warning}" in cli("score", source, *options, "-o", out, code=0).err
+    assert f"warning: {warning}" in cli("replay", out, code=0).err
+    assert f"note: {warning}" in cli("report", out, "-o", tmp_path / "out.html", code=0).err
+    assert "responses have no" not in cli("score", source, "-r", "ctrl-rag-clr").err
+    few = write([arena(), arena(id="b"), arena(id="c", response="x")], "few.jsonl")
+    assert "responses have no" not in cli("score", few, "-r", "arena").err
+
+
+def test_missing_evidence_names_the_option(cli, write, arena):
+    rows = write([arena()])
+    assert "pass --model PATH" in cli("score", rows, "-r", "ctrl-rag", "--table", code=3).err
+    boxed = write([arena(response=r"<think>.</think>\boxed{Rome}")], "boxed.jsonl")
+    assert "pass --judge URL" in cli("score", boxed, "-r", "truthrl", "--table", code=3).err
+    zero = cli("score", write([arena(supporting=[0])]), "-r", "arena", "--table", code=3).err
+    assert "positions count from 1" in zero
+
+
 def test_id_and_group_are_always_written(cli, write, arena):
     rows = [
         b"",
