@@ -233,7 +233,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     @property
     def response_tokens(self) -> int | None:
         """The number of tokens of the response, or of the last turn; None if it is unknown."""
-        if not self.has_turns or self.turns is None:
+        if self.turns is None or len(self.turns) < 2:
             return None if self.response_token_ids is None else len(self.response_token_ids)
         last = self.turns[-1]
         if last.token_ids is not None:

@@ -56,7 +56,9 @@ def contrastive_likelihood(
     """
     if not tokens:
         return 0.0
-    reward = contribution / {"sqrt": math.sqrt(tokens), "none": 1.0, "linear": tokens}[length_norm]
+    reward = contribution
+    if length_norm != "none":
+        reward /= math.sqrt(tokens) if length_norm == "sqrt" else tokens
     if threshold is None:
         return reward
     is_above = contribution > threshold if threshold_on == "contribution" else reward >= threshold

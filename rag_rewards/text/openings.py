@@ -32,8 +32,10 @@ def positions(text: str, characters: str) -> list[int]:
     places: list[int] = []
     kinds = 0
     for character in characters:
+        if character not in text:
+            continue
+        kinds += 1
         at = text.find(character)
-        kinds += at >= 0
         while at >= 0:
             places.append(at)
             at = text.find(character, at + 1)

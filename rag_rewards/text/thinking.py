@@ -109,8 +109,11 @@ def _tags(text: str) -> list[tuple[str, int, int]]:
     for start in positions(text, _OPENINGS):
         if start < end:
             continue
-        tag = _short_tag(text, start)
-        name, length = _read_short(tag) if tag else _read(text, start)
+        short = text.find(">", start, start + _LONGEST_SHORT_TAG) + 1
+        if short and text[start] == "<" and text[start + 1] != "|":
+            name, length = _read_short(text[start:short])
+        else:
+            name, length = _read(text, start)
         if name:
             end = start + length
             tags.append((name, start, end))
@@ -118,13 +121,7 @@ def _tags(text: str) -> list[tuple[str, int, int]]:
 
 
 _LONGEST_SHORT_TAG = 24
-
-
-def _short_tag(text: str, start: int) -> str:
-    """Return the tag of the form <name> at a position of a text, empty if there is none."""
-    if text[start] != "<" or text.startswith("<|", start):
-        return ""
-    return text[start : text.find(">", start, start + _LONGEST_SHORT_TAG) + 1]
+"""Characters of a tag of the form <name> whose reading is cached."""
 
 
 def _read(text: str, start: int = 0) -> tuple[str, int]:
@@ -134,7 +131,7 @@ def _read(text: str, start: int = 0) -> tuple[str, int]:
 
 
 _read_short = lru_cache(maxsize=1024)(_read)
-"""A text has few different short tags, so that the pattern does not read each of them again."""
+"""Texts have few different short tags, so that the pattern does not read each of them again."""
 
 
 def _name_of(match: re.Match[str]) -> str:
