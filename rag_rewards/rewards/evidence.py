@@ -139,8 +139,10 @@ class MaskedAnswer:
         return Score(0.0)
 
     def _has_section(self, rollout: Rollout) -> bool:
-        section = rollout.parsed.cut(self.tags).content.get(_SECTION[self.part], "").strip()
-        return any(map(str.isalnum, section)) if self.words else bool(section)
+        section = rollout.parsed.cut(self.tags).content.get(_SECTION[self.part], "")
+        if self.words:
+            return any(map(str.isalnum, section))
+        return bool(section) and not section.isspace()
 
 
 def output_answer(output: str) -> str:
@@ -160,22 +162,36 @@ class _MeanF1:
 
     def __init__(self, normalize: Normalizer) -> None:
         self._forms = GoldForms(normalize)
-        self._cache: dict[tuple[str, Required], float] = {}
+        self._of_gold: dict[Required, _GoldF1] = {}
 
     def __call__(self, text: str, required: Required) -> float:
         if not text or text.isspace():
             return 0.0
-        value = self._cache.get((text, required))
+        of_gold = self._of_gold.get(required)
+        if of_gold is None:
+            of_gold = self._of_gold[required] = _GoldF1(self._forms, required)
+        return of_gold(text)
+
+
+class _GoldF1:
+    """The mean F1 of texts and the gold answers of one question."""
+
+    def __init__(self, forms: GoldForms, required: Required) -> None:
+        self._required, self._normalize = required, forms.normalize
+        self._tokens = None if forms.plain(required) is None else forms.tokens_of(required[0])
+        self._values: dict[str, float] = {}
+
+    def __call__(self, text: str) -> float:
+        value = self._values.get(text)
         if value is None:
-            value = self._cache[text, required] = self._mean(text, required)
+            value = self._values[text] = self._mean(text)
         return value
 
-    def _mean(self, text: str, required: Required) -> float:
-        forms = self._forms
-        if forms.plain(required) is None:
-            best = [token_f1(text, aliases, forms.normalize) for aliases in required]
+    def _mean(self, text: str) -> float:
+        if self._tokens is None:
+            best = [token_f1(text, aliases, self._normalize) for aliases in self._required]
             return math.fsum(best) / len(best)
-        return best_f1(forms.normalize(text), forms.tokens_of(required[0]))
+        return best_f1(self._normalize(text), self._tokens)
 
 
 def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str) -> float:

@@ -31,7 +31,7 @@ def format_match(
         return 0.0
     for name in filled:
         content = cut.content[name]
-        if not content.strip() or (words and not _has_word(content)):
+        if not content or content.isspace() or (words and not _has_word(content)):
             return 0.0
     return 1.0
 

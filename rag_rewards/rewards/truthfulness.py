@@ -194,7 +194,7 @@ class Outcome:
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         answer = self.answer(rollout)
-        unanswerable = self._must_abstain(rollout)
+        unanswerable = self.scheme == "geometric" and self._must_abstain(rollout)
         truth, explanation = (
             (self._abstention_or_answer(rollout, answer), None)
             if unanswerable

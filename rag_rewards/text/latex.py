@@ -55,6 +55,8 @@ def plain_latex(text: str) -> str:
     >>> plain_latex(r"\text{Paris}"), plain_latex(r"\$1{,}000"), plain_latex(r"\dfrac{1}{2}")
     ('Paris', '$1,000', '1/2')
     """
+    if "\\" not in text and "{" not in text and "$" not in text:
+        return text
     text = _without_delimiters(text)
     if "\\" not in text and "{" not in text:
         return text
@@ -69,8 +71,6 @@ def plain_latex(text: str) -> str:
 def _without_delimiters(text: str) -> str:
     r"""Return a text without $…$ or \(…\) around the whole of it."""
     bare = text.strip()
-    if not bare.startswith(("$", "\\")):
-        return text
     for opening, closing in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
         inside = bare[len(opening) : -len(closing)]
         if len(bare) > 2 * len(opening) and bare == opening + inside + closing:

@@ -19,8 +19,10 @@ def words(text: str) -> int:
     >>> words(" two\\twords ")
     2
     """
-    if not text.isascii():
-        return len(text.split())
+    return _ascii_words(text) if text.isascii() else len(text.split())
+
+
+def _ascii_words(text: str) -> int:
     marked = text.encode().translate(_MARKED)  # counting word beginnings creates no words
     return marked.count(b" x") + marked.startswith(b"x")
 
@@ -43,9 +45,7 @@ def auto_length(text: str) -> int:
     >>> auto_length("in 法国 it is"), auto_length("パリ"), auto_length("São Paulo")
     (5, 2, 2)
     """
-    if text.isascii():
-        return words(text)
-    return len(_spaced(text).split())
+    return _ascii_words(text) if text.isascii() else len(_spaced(text).split())
 
 
 def auto_words(text: str) -> list[str]:

@@ -31,7 +31,7 @@ _TAG = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _OPENINGS = "<[◁"
-_SQUARE = re.compile(r"\[[tTrRsS/]")
+_AFTER_SQUARE = frozenset("tTrRsS/")
 _CLOSES = re.compile(r"(?:^|_)(?:end|close|stop)", re.IGNORECASE)
 
 
@@ -77,7 +77,12 @@ def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) ->
 
 def may_have_square_tags(text: str) -> bool:
     """Return whether a text can contain a thinking tag in brackets other than < and >."""
-    return ("[" in text and _SQUARE.search(text) is not None) or "◁" in text
+    at = text.find("[")
+    while at >= 0:
+        if text[at + 1 : at + 2] in _AFTER_SQUARE:
+            return True
+        at = text.find("[", at + 1)
+    return "◁" in text
 
 
 def thinking_spans(text: str, kept: Collection[str] = ()) -> list[tuple[int, int]]:
