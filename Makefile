@@ -166,11 +166,12 @@ $(BUILDER)/.installed:
 test-pythons: $(BUILDER)/.installed
 	$(BUILDER)/bin/python tests/release/pythons.py build/pythons
 
-# What a release needs: also the metadata, and the extras for each version of Python. It needs a
-# package index and takes a few minutes.
-release-check: test-pythons
+# What a release needs: also the metadata, the extras for each version of Python, and the speed of the
+# rules, whose page this writes. It needs a package index, a quiet machine and a quarter of an hour.
+release-check: test-pythons $(CORE)
 	$(BUILDER)/bin/twine check --strict build/pythons/dist/*.whl build/pythons/dist/*.tar.gz
 	$(BUILDER)/bin/python tests/release/extras.py
+	$(BIN)/python benchmarks/rules.py --strict
 
 check: $(STAMP)
 	$(BIN)/ruff check .

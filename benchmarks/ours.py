@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
+from time_recipes import fresh as fresh
 
 import rag_rewards as rr
 from rag_rewards.reward import Batch
@@ -13,7 +13,7 @@ from rag_rewards.rewards import AnswerMatch
 
 Settings = dict[str, Any]
 
-PACKAGES = ("rag-rewards", "msgspec", "rapidfuzz", "regex", "sentencex")
+PACKAGES = ("msgspec", "rapidfuzz", "regex", "sentencex")
 METRICS = {
     metric: AnswerMatch(name=metric, metric=metric, normalizer="squad", reads="answer")
     for metric in ("exact", "substring", "f1")
@@ -21,24 +21,7 @@ METRICS = {
 
 
 def versions() -> dict[str, str]:
-    return {name: version(name) for name in PACKAGES}
-
-
-def fresh(lines: list[bytes]) -> list[rr.Rollout]:
-    """Return new rollouts without cached results. The rollouts of a group share their documents.
-
-    An adapter also builds a group with one tuple of documents and eight responses.
-    """
-    rollouts = []
-    documents: tuple[rr.Document, ...] | None = None
-    for line in lines:
-        rollout = rr.decode_row(line)
-        if rollout.documents:
-            documents = rollout.documents
-        elif documents:
-            rollout = msgspec.structs.replace(rollout, documents=documents)
-        rollouts.append(rollout)
-    return rollouts
+    return {"rag-rewards": rr.__version__} | {name: version(name) for name in PACKAGES}
 
 
 def values(scores: list[rr.Score]) -> list[float]:

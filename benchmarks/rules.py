@@ -2,10 +2,12 @@
 
     python benchmarks/rules.py            # some minutes
     python benchmarks/rules.py --full     # also the peak memory of 1,000,000 rows
+    python benchmarks/rules.py --strict   # exit code 1 if a target is missed
 
 The script compares the released exact-match rule of verl, a simple scorer (textbook.py) and this
-package on the same rows. The run ends with an error if a value differs. The figures of the library
-use one core. Each timed pass has new rollouts without cached results.
+package on the same rows, and this version with version 0.1.0 (old_version.py). The run ends with an
+error if a value differs. The figures of the library use one core. Each timed pass has new rollouts
+without cached results.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import old_version
 import released
 import rollouts
 import textbook
@@ -37,31 +40,29 @@ RESULT = HERE / "results" / "rules.md"
 ROWS = 20_000
 BATCH = 512
 MANY_ROWS = 1_000_000
-RECIPES: dict[str, tuple[dict[str, Any], float | None]] = {
-    "naive-grpo": ({}, None),
-    "arena": ({}, 50_000),
-    "truthrl": ({"verifier": "exact"}, 80_000),
-    "ctrl-rag": ({}, 25_000),
-    "lear": ({}, 40_000),
-    "ground-grpo": ({"citation.judge_by": "gold"}, 5_000),
+RECIPES: dict[str, dict[str, Any]] = {
+    "naive-grpo": {},
+    "arena": {},
+    "truthrl": {"verifier": "exact"},
+    "ctrl-rag": {},
+    "lear": {},
+    "ground-grpo": {"citation.judge_by": "gold"},
 }
 
 
 @dataclass(frozen=True)
 class Size:
-    """One size of row for the command line, with its targets."""
+    """One size of row for the command line."""
 
     name: str
     style: str
     size: int
     rows: int
-    rate: float
-    scaling: float
 
 
 SIZES = (
-    Size("1.7 KB", "naive-grpo", 1_700, 200_000, 30_000, 1.6),
-    Size("8 KB", "arena", 8_192, 80_000, 20_000, 1.3),
+    Size("1.7 KB", "naive-grpo", 1_700, 200_000),
+    Size("8 KB", "arena", 8_192, 80_000),
 )
 
 
@@ -142,12 +143,17 @@ class Table:
         self.lines.append((name, f"{rows:,}", duration, result, target, met))
         print(f"  {name}: {result} {target} {met}", file=sys.stderr, flush=True)
 
-    def rate(self, name: str, rows: int, seconds: float, target: float | None = None) -> None:
-        aim = {} if target is None else {"target": target, "value": rows / seconds}
-        self.add(name, rows, seconds, f"{rows / seconds:,.0f} rows/s", **aim)
+    def rate(self, name: str, rows: int, seconds: float) -> None:
+        self.add(name, rows, seconds, f"{rows / seconds:,.0f} rows/s")
 
-    def ratio(self, name: str, rows: int, value: float, target: float) -> None:
-        self.add(name, rows, None, f"{value:.2f} ×", value=value, target=target)
+    def ratio(self, name: str, rows: int, value: float, target: float | None = None) -> None:
+        aim = {} if target is None else {"value": value, "target": target}
+        self.add(name, rows, None, f"{value:.2f} ×", **aim)
+
+    @property
+    def missed(self) -> list[str]:
+        """The names of the lines whose target is missed."""
+        return [line[0] for line in self.lines if line[-1] == "no"]
 
     def markdown(self) -> str:
         head = ("measured", "rows", "seconds", "result", "target", "met")
@@ -249,7 +255,7 @@ def match_metrics(table: Table, repeat: int, with_ours: bool) -> None:
 def recipes(table: Table, repeat: int) -> None:
     import ours
 
-    for name, (settings, target) in RECIPES.items():
+    for name, settings in RECIPES.items():
         lines = rollouts.lean_lines(rollouts.rollouts(name, ROWS))
         recipe = ours.recipe(name, settings)
         case = Case(lines, ours.fresh, recipe)
@@ -259,7 +265,7 @@ def recipes(table: Table, repeat: int) -> None:
         assert len(set(values)) > 1, f"{name}: every row has the same reward"
         changes = "".join(f", {key}={value}" for key, value in settings.items())
         mean = f"mean reward {statistics.fmean(values):.3f}"
-        table.rate(f"recipe {name}{changes} ({mean})", ROWS, case.seconds, target)
+        table.rate(f"recipe {name}{changes} ({mean})", ROWS, case.seconds)
 
 
 # --- the command line -------------------------------------------------------------------------
@@ -317,10 +323,10 @@ def throughput(table: Table, size: Size, repeat: int) -> None:
             twos.append(score_file(path, size.style, 2))
     one, two = (min(runs, key=lambda run: run.seconds) for runs in (ones, twos))
     name = f"command line, {size.style}, {size.name} per row"
-    table.rate(f"{name}, 1 worker{one.cores}", size.rows, one.seconds, size.rate)
+    table.rate(f"{name}, 1 worker{one.cores}", size.rows, one.seconds)
     table.rate(f"{name}, 2 workers{two.cores}", size.rows, two.seconds)
     ratio = one.seconds / two.seconds
-    table.ratio(f"{name}, speed of 2 workers relative to 1", size.rows, ratio, size.scaling)
+    table.ratio(f"{name}, speed of 2 workers relative to 1", size.rows, ratio)
 
 
 def start_up(table: Table, repeat: int) -> None:
@@ -347,11 +353,19 @@ def peak_of(table: Table, name: str, size: Size, count: int) -> int:
     return child.peak
 
 
+# --- version 0.1.0 ----------------------------------------------------------------------------
+
+
+def older_version(table: Table, checkout: Path | None) -> None:
+    for each in old_version.comparisons(checkout or old_version.checkout(CACHE)):
+        name = f"{each.name}: speed relative to {old_version.VERSION} ({each.differences})"
+        table.ratio(name, each.rows, each.ratio, old_version.TARGET)
+
+
 # --- one run ----------------------------------------------------------------------------------
 
 
-def measure(options: argparse.Namespace) -> str:
-    table = Table()
+def measure(options: argparse.Namespace, table: Table) -> str:
     with_ours = not options.baselines
     versions = {}
     if with_ours:
@@ -361,6 +375,7 @@ def measure(options: argparse.Namespace) -> str:
     description = machine(versions)
     match_metrics(table, options.repeat, with_ours)
     if with_ours:
+        older_version(table, options.old)
         recipes(table, options.repeat)
         start_up(table, 3)
         for size in SIZES:
@@ -373,6 +388,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--full", action="store_true", help="also use 1,000,000 rows")
     parser.add_argument("--repeat", type=int, default=5, help="passes of the library")
+    parser.add_argument(
+        "--old", type=Path, help="use this checkout of version 0.1.0 (default: make one)"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--baselines", action="store_true", help="only verl and the textbook")
     return parser.parse_args()
 
@@ -380,11 +399,14 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     CACHE.mkdir(parents=True, exist_ok=True)
-    page = measure(options)
+    table = Table()
+    page = measure(options, table)
     print(page)
     if not options.baselines:
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(page, encoding="utf-8")
+    if options.strict and table.missed:
+        sys.exit(f"missed targets: {'; '.join(table.missed)}")
 
 
 if __name__ == "__main__":
