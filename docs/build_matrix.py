@@ -268,8 +268,9 @@ UNSCORED: dict[str, str] = {
     "nemo_gym": "The request fails with an HTTP error that names the row, the field and the fix: "
     "422 for an error of the row, 503 for a model or a retriever. This also applies to the first "
     "batch.",
-    "verifiers": "verifiers records `None` and the error, and prime-rl excludes the trace. With "
-    "`GroupCredit`, all tokens of the trace have the advantage 0.",
+    "verifiers": "verifiers records `None` and the error, and prime-rl excludes only the trace, "
+    "also if a model failed. With `GroupCredit`, all tokens of the trace have the advantage 0, and "
+    "after the failure of a model those of all traces of the group.",
     "tinker": "The trajectory gets the mean reward of its group, so that its advantage is 0. "
     "`not_scored` counts it.",
     "axolotl": "as in TRL",

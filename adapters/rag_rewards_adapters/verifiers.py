@@ -16,6 +16,7 @@ advantage of each token into them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
 from statistics import fmean
@@ -34,6 +35,8 @@ from rag_rewards_adapters.group_values import component_metrics, group_values
 from rag_rewards_adapters.stage_checks import refuse_curriculum
 from rag_rewards_adapters.turn_rows import SearchCheck
 
+log = logging.getLogger("rag_rewards")
+
 
 def reward(
     recipe: RecipeSource | None = None, /, **options: Any
@@ -45,10 +48,18 @@ def reward(
     names of the command line. Raises UsageError for a recipe that compares the rollouts of a group,
     because verifiers scores one trace at a time (verifiers/v1/task.py, Task.score), and for a
     curriculum, because verifiers does not pass the training step. The function raises RolloutError
-    for an unscored rollout; verifiers then records None and the error.
+    for an unscored rollout; verifiers then records None and the error, and prime-rl trains on the
+    other traces of the group. A recipe with models therefore logs a warning: use it for
+    evaluations, and `GroupCredit` for training.
     """
     scorer = each(recipe, **options).scorer
     refuse_curriculum(scorer.reward, "verifiers", "start a run for each stage")
+    if scorer.has_models:
+        log.warning(
+            "%s calls models, and if one fails for a trace, prime-rl trains on the other traces of "
+            "the group: use this reward for evaluations, and GroupCredit for training",
+            scorer.reward.name,
+        )
     sums = TurnSums("use GroupCredit in an algorithm of prime-rl")
     searches = SearchCheck()
 

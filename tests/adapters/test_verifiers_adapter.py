@@ -136,3 +136,12 @@ def test_likelihoods_are_computed_under_the_prompt_of_the_trace() -> None:
     trace.nodes = [reply]
     [missing] = scorer.score_each([_rollout(scorer, data, trace)])
     assert str(missing).startswith("prompt: missing: no message of the trace")
+
+
+def test_a_reward_with_models_warns_that_groups_are_not_known(caplog: Any) -> None:
+    reward("truthrl", settings={"verifier": "exact"})
+    assert not caplog.records
+    reward("truthrl", judge="http://localhost:1", judge_model="tiny")
+    [record] = caplog.records
+    assert "truthrl calls models" in record.getMessage()
+    assert "GroupCredit for training" in record.getMessage()
