@@ -239,7 +239,7 @@ def test_other_files_are_not_removed(source, tmp_path):
         assert files(folder) == {name: b"{}\n"}
         (folder / name).unlink()
     score(source, folder)
-    with pytest.raises(UsageError, match="contains the input"):
+    with pytest.raises(UsageError, match="would overwrite"):
         score(folder, folder)
 
 
