@@ -65,7 +65,6 @@ def _matches(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
     return matches(pattern, text, _OPENINGS) if is_default else pattern.finditer(text)
 
 
-@lru_cache(maxsize=1024)
 def labels_in(content: str, documents: int | None = None) -> tuple[str, ...]:
     """Return the numbers in the content of a marker, with those of short ranges.
 
@@ -74,6 +73,11 @@ def labels_in(content: str, documents: int | None = None) -> tuple[str, ...]:
     >>> labels_in("1-3, doc 7"), labels_in("2†source")
     (('1', '2', '3', '7'), ('2',))
     """
+    read = _read_short if len(content) <= _LONGEST_SHORT else _read_labels
+    return read(content, documents)
+
+
+def _read_labels(content: str, documents: int | None) -> tuple[str, ...]:
     labels: list[str] = []
     for match in _RANGE.finditer(content):
         first, last = int(match[1]), int(match[2] or match[1])
@@ -85,6 +89,10 @@ def labels_in(content: str, documents: int | None = None) -> tuple[str, ...]:
     return tuple(labels)
 
 
+_LONGEST_SHORT = 40  # characters, so that the labels in memory are few
+_read_short = lru_cache(maxsize=1024)(_read_labels)
+
+
 def compiled(pattern: str = CITATION) -> re.Pattern[str]:
     """Compile a pattern of markers, which ignores case. Its first group contains the numbers."""
     return re.compile(pattern, re.IGNORECASE)
@@ -94,9 +102,9 @@ def cited_labels(
     text: str, pattern: re.Pattern[str], documents: int | None = None
 ) -> tuple[str, ...]:
     """Return the labels that a text cites, each once, in order of appearance."""
-    # Equal markers have the same labels, so that a long range that is repeated is read once.
-    different = {id(m.labels): m.labels for m in markers(text, pattern, documents)}
-    return tuple(dict.fromkeys(label for labels in different.values() for label in labels))
+    contents = dict.fromkeys(match[1] or "" for match in _matches(text, pattern))
+    labels = (label for content in contents for label in labels_in(content, documents))
+    return tuple(dict.fromkeys(labels))
 
 
 def split_valid(
