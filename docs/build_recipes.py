@@ -50,6 +50,8 @@ TRAINING_MEANINGS = {
     "prompt_tokens": "maximum number of tokens of a prompt",
     "response_tokens": "maximum number of tokens of a response",
     "std_floor": "minimum standard deviation in the advantage",
+    "tensor_parallel": "number of GPUs of a rollout engine",
+    "memory_share": "share of the memory of a GPU for a rollout engine",
 }
 
 

@@ -266,7 +266,8 @@ TRAINING = Training(
     notes=(
         "the advantage is (R − mean)/max(std, 0.1), with the population standard deviation",
         "at inference, the paper stops the generation at </extract>",
-        "the models that answer from the evidence are fine-tuned with LoRA of rank 8 (section 4.1)",
+        "the models that answer from the evidence are fine-tuned with LoRA of rank 8 (section "
+        "4.1): set r=8 in the script of `init sft`, whose rank of 16 is that of section 2.2",
     ),
 )
 

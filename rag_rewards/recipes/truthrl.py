@@ -47,6 +47,10 @@ OUTPUT = OutputForm(
 _FAITHRL = "FaithRL, authors' code at e0f257a: ray_trainer.py"
 
 # Source: TruthRL, appendix B, Tables 10 (with retrieval) and 9 (without retrieval).
+_TIME = (
+    "This time, in Pacific Time (PT), is the query time after the question; its form is "
+    "mm/dd/yyyy, hh:mm:ss PT."
+)
 _REFERENCES = "Rely on what you know and on the references below, which may or may not help."
 _KNOWLEDGE = "Rely on facts that you know."
 _FORM = (
@@ -78,8 +82,9 @@ def closed_book_message(rollout: Rollout) -> str:
 
 
 def _instruction(sources: str, rollout: Rollout) -> str:
-    when = " as of the time at which it was asked" if rollout.query_time else ""
-    return f"Answer the question{when}. {sources} {_FORM}"
+    if not rollout.query_time:
+        return f"Answer the question. {sources} {_FORM}"
+    return f"Answer the question as of the time at which it was asked. {_TIME} {sources} {_FORM}"
 
 
 def _timed(message: str, rollout: Rollout) -> str:
@@ -283,8 +288,11 @@ TRAINING = Training(
     loss_aggregation=Stated("response", "TruthRL, section 3.2"),
     temperature=Stated(1.0, _PAPER),
     top_p=Stated(1.0, _PAPER),
-    prompt_tokens=Stated(16_384, _PAPER),
+    # The context of 16,384 tokens contains the prompt and the 2,048 generated tokens.
+    prompt_tokens=Stated(16_384 - 2_048, _PAPER),
     response_tokens=Stated(2_048, _PAPER),
+    tensor_parallel=Stated(2, _PAPER),
+    memory_share=Stated(0.8, _PAPER),
     sft=FineTuning(
         batch=Stated(16, _BASELINES),
         learning_rate=Stated(5e-6, _BASELINES),

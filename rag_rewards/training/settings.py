@@ -65,6 +65,7 @@ class Training:
     loss_aggregation of the losses of tokens             entropy_weight  of the entropy bonus
     temperature, top_p  of sampling                      std_floor  of the group advantage
     prompt_tokens, response_tokens  length limits
+    tensor_parallel  GPUs of a rollout engine            memory_share  of each for the engine
     sft, dpo         the fine-tuning of the baselines
     notes            facts of the paper that no setting of a training script holds
     """
@@ -86,6 +87,8 @@ class Training:
     prompt_tokens: Stated[int] = Stated(4096)
     response_tokens: Stated[int] = Stated(1024)
     std_floor: Stated[float | None] = Stated(None)
+    tensor_parallel: Stated[int | None] = Stated(None)
+    memory_share: Stated[float | None] = Stated(None)
     sft: FineTuning = FineTuning()
     dpo: FineTuning = FineTuning(batch=Stated(32), learning_rate=Stated(3e-6))
     notes: tuple[str, ...] = ()

@@ -359,6 +359,23 @@ def test_the_fine_tuning_of_truthrl(cli: Any, tmp_path: Path) -> None:
         assert f"{paper}    max_length=16384,\n" in text
 
 
+def test_the_context_of_truthrl_contains_the_response(cli: Any, tmp_path: Path) -> None:
+    """16,384 tokens in total, 2 GPUs of an engine, and 0.8 of their memory (appendix A)."""
+    for trainer in ("openrlhf", "verl"):
+        cli("init", trainer, "-r", "truthrl", "-o", tmp_path / trainer, code=0)
+    assert "--data.max_len 16384\n" in read(tmp_path / "openrlhf")
+    verl = read(tmp_path / "verl")
+    for setting in (
+        "data.max_prompt_length=14336",
+        "data.max_response_length=2048",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.8",
+    ):
+        assert f"    {setting}\n" in verl
+    cli("init", "verl", "-r", "arena", "-o", tmp_path / "arena", code=0)
+    assert "gpu_memory_utilization" not in read(tmp_path / "arena")
+
+
 def test_the_fine_tuning_of_arena_is_that_of_its_code(cli: Any, tmp_path: Path) -> None:
     cli("init", "sft", "-r", "arena", "-o", tmp_path / "sft", code=0)
     text = read(tmp_path / "sft")

@@ -107,7 +107,9 @@ PAPERS = {
         "prompts": 64,
         "kl_weight": 0.001,
         "clip": 0.2,
-        "prompt_tokens": 16_384,
+        "prompt_tokens": 14_336,  # 16,384 tokens with the 2,048 generated ones
+        "tensor_parallel": 2,
+        "memory_share": 0.8,
         "response_tokens": 2_048,
         "temperature": 1.0,
         "top_p": 1.0,

@@ -157,8 +157,11 @@ def _sampling(start: Start) -> Iterator[Line]:
     training = start.training
     prompts = training.prompts
     rollouts = prompts.value * training.group.value
-    length = training.prompt_tokens.value + start.response_tokens.value + 1
-    comment = "prompt and response, and one token that log-probabilities require"
+    length = training.prompt_tokens.value + start.response_tokens.value
+    comment = "prompt and response"
+    if start.needs_trained_policy:
+        length += 1
+        comment = "prompt and response, and one token that log-probabilities require"
     yield stated_flag("--rollout.batch_size", prompts)
     yield flag(f"{prompts.source}: one update per step", "--train.batch_size", rollouts)
     yield stated_flag("--rollout.n_samples_per_prompt", training.group)

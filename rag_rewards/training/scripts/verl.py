@@ -96,6 +96,10 @@ def _lines(start: Start) -> Iterator[Line]:
         yield _WORKERS, (f"reward.num_workers={_NODE_WORKERS * start.nodes}",)
     yield YOUR_SETUP, ("trainer.logger=[console]",)
     yield YOUR_SETUP, (f"{_ROLLOUT}.name=vllm",)
+    if training.tensor_parallel.value is not None:
+        yield assignment(f"{_ROLLOUT}.tensor_model_parallel_size", training.tensor_parallel)
+    if training.memory_share.value is not None:
+        yield assignment(f"{_ROLLOUT}.gpu_memory_utilization", training.memory_share)
     yield YOUR_SETUP, (f"{_ACTOR}.use_dynamic_bsz=True",)
     yield YOUR_SETUP, (f"trainer.experiment_name={start.name}",)
     yield FOR_REWARD, ("reward.reward_manager.name=rag_rewards",)
