@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from inspect import getdoc
+from itertools import chain
 from os.path import isfile
+from pathlib import Path
 from typing import NamedTuple
 
 from cyclopts import (
@@ -16,6 +19,7 @@ from cyclopts import (
 )
 from cyclopts.utils import is_option_like
 
+from rag_rewards.errors import UsageError
 from rag_rewards.version import __version__
 
 
@@ -181,8 +185,9 @@ def refuse_overwritten_inputs(
         elif argument.name in SOURCES:
             inputs += values
         else:
-            files = (*values, *map(_file_of_object, values))
-            inputs += filter(isfile, files)
+            configs = values if argument.name == "--config" else []
+            objects = chain(values, *map(_recipes_of, configs))
+            inputs += filter(isfile, chain(values, *map(_files_of_object, objects)))
     if commands[:1] == ("init",):  # it writes new files to a folder, which can contain its inputs
         outputs = {}
     if inputs and outputs:
@@ -195,6 +200,17 @@ def _variable_name(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
 
 
-def _file_of_object(value: str) -> str:
-    """Return the file of an object as `path/file.py:name`."""
-    return value.rpartition(":")[0]
+def _recipes_of(config: str) -> list[str]:
+    """Return the recipes that a configuration names. An invalid one has its error later."""
+    from rag_rewards.cli.recipe_options import read_config  # takes time to import
+
+    with suppress(UsageError):
+        file = read_config(Path(config))
+        return [file.recipe or "", *(str(stage.get("recipe")) for stage in file.stages)]
+    return []
+
+
+def _files_of_object(reference: str) -> tuple[str, str]:
+    """Return the possible files of an object as `path/file.py:name` or `module:name`."""
+    place = reference.rpartition(":")[0]
+    return place, f"{place.replace('.', '/')}.py"

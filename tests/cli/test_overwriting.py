@@ -120,6 +120,22 @@ def test_an_input_is_refused_as_output(cli: Cli, file: Path, command: str, link:
     assert {path.name.removeprefix("link-to-") for path in file.parent.iterdir()} == {"file.py"}
 
 
+@pytest.mark.parametrize("reference", ["file:reward", "./file.py:reward"])
+def test_a_module_of_a_recipe_is_refused_as_output(
+    cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch, reference: str
+) -> None:
+    """The recipe is an option, or a key of the configuration."""
+    monkeypatch.chdir(file.parent)
+    config = file.parent.parent / "config.yaml"
+    for text in (f"recipe: '{reference}'", f"stages: [{{recipe: '{reference}'}}]"):
+        config.write_text(text)
+        message = cli("score", "rows.jsonl", "--config", config, "-o", file, code=2).err
+        assert f"--output {file} would overwrite" in message
+    message = cli("score", "rows.jsonl", "-r", reference, "-o", file, code=2).err
+    assert f"--output {file} would overwrite" in message
+    assert file.read_text() == "precious\n"
+
+
 @pytest.mark.parametrize("suffix", output_check.SIDE_FILES)
 @pytest.mark.parametrize("command", WRITERS)
 def test_an_input_is_refused_as_file_beside_an_output(
