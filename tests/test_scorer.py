@@ -23,7 +23,7 @@ from rag_rewards.recipes import RECIPES, recorded_settings
 from rag_rewards.rewards import AnswerMatch
 from rag_rewards.rows import Chunk
 from rag_rewards.scorer import Scorer, split_options
-from rag_rewards.signature import Signature
+from rag_rewards.signature import CODE_KEY, Signature
 from rag_rewards.testing import TableJudge, TablePolicy
 from rag_rewards.text.sections import Tags
 
@@ -138,7 +138,8 @@ def test_the_signature_of_a_users_definition_contains_every_setting() -> None:
     """No version of the package identifies the defaults of a definition in the user's file."""
     own = dataclasses.replace(RECIPES["naive-grpo"], name="own")
     parsed = Signature.parse(Scorer.load(own, {"accuracy.metric": "f1"}).signature)
-    assert parsed.settings == own.defaults() | {"accuracy.metric": "f1"}
+    changed = {"accuracy.metric": "f1", CODE_KEY: parsed.settings[CODE_KEY]}
+    assert parsed.settings == own.defaults() | changed
     assert recorded_settings(parsed, parsed.parts[0], own)["accuracy.metric"] == "f1"
     assert not Signature.parse(Scorer.load("naive-grpo").signature).settings
 
