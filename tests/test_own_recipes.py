@@ -38,7 +38,8 @@ accuracy = AnswerMatch(metric="f1")
 mine = rr.custom("mine", rr.weighted((1.0, accuracy), (0.2, brief)), correct=accuracy)
 configured = rr.recipe("naive-grpo", {"accuracy.metric": "f1"})
 mixed = rr.custom("mixed", rr.weighted((1.0, rr.recipe("naive-grpo")), (0.5, brief)))
-plan = rr.Curriculum((rr.Stage(mine, 10), rr.Stage(mixed)))
+plan = rr.Curriculum((rr.Stage(configured, 10), rr.Stage(mixed)))
+two_prompts = rr.Curriculum((rr.Stage(mine, 10), rr.Stage(mixed)))
 """
 REWARDS = {
     "mine:brief": 1.0,
@@ -47,7 +48,7 @@ REWARDS = {
     "mine:mine": 1.2,
     "mine:configured": 2.0,
     "mine:mixed": 2.5,
-    "mine:plan": 1.2,
+    "mine:plan": 2.0,
     "mine.py:mine": 1.2,
 }
 RESPONSE = "<think>x</think><answer>Seine</answer>"
@@ -124,6 +125,13 @@ def test_commands(command: str, reference: str, capsys: pytest.CaptureFixture[st
         assert first["reward"] == pytest.approx(REWARDS[reference])
         assert _run("evaluate", "scored.jsonl", "-m", "reward") == 0
         assert _run("report", "scored.jsonl", "-o", "report.html") == 0
+
+
+def test_prepare_refuses_stages_with_different_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row of the data file has one prompt for all stages."""
+    assert _run(*COMMANDS["prepare"], "-r", "mine:two_prompts") == 2
+    assert "different prompts: name the recipe of one stage" in capsys.readouterr().err
+    assert not Path("prepared.jsonl").exists()
 
 
 @pytest.mark.parametrize("reference", REWARDS)
