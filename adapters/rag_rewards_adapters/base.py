@@ -51,8 +51,8 @@ class TrainerReward(ABC, Generic[B]):
     name             name of the reward in the trainer's logs
     columns          row field → column of the data set, where names differ
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR
-    patience         number of consecutive batches in which a model failed, or in which no
-                     completion is scored, before the error is raised
+    patience         number of consecutive batches before the error is raised: those in which a
+                     model failed and a tenth of the completions is unscored, or all are
     """
 
     _way_to_policy = "set"

@@ -174,8 +174,8 @@ class RagReward(TrainerReward["_Batch"]):
                      the completion; do not set the option in that case.
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR;
                      requires --scale_rewards none
-    patience         number of consecutive batches in which a model failed, or in which no
-                     completion is scored, before the error is raised
+    patience         number of consecutive batches before the error is raised: those in which a
+                     model failed and a tenth of the completions is unscored, or all are
 
     ms-swift sums rewards with nansum (swift/rl_core/advantage.py, compute_advantages), so None
     would count as 0. An unscored completion therefore gets the mean reward of its group, whose

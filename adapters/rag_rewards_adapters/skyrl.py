@@ -74,8 +74,8 @@ class SkyRLRecipe:
     std_floor       return (R − mean)/max(std, floor) within the group, the advantage of LEAR
     environment     fields for `env_extras` that a row does not set, such as
                     {"retriever": "my_search:search"}
-    patience        number of consecutive batches in which a model failed, or in which no
-                    trajectory is scored, before the error is raised
+    patience        number of consecutive batches before the error is raised: those in which a
+                    model failed and a tenth of the trajectories is unscored, or all are
     options         settings and models, with the names of the command line
 
     An unscored trajectory gets a loss mask of 0. Its reward is the mean of its group, and with a

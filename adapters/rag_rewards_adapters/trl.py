@@ -76,8 +76,8 @@ class RagReward(TrainerReward[Batch]):
     group_size       completions per prompt; `bind` reads it from the trainer
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR;
                      the trainer must not scale again (scale_rewards="none")
-    patience         number of consecutive batches in which a model failed, or in which no
-                     completion is scored, before the error is raised
+    patience         number of consecutive batches before the error is raised: those in which a
+                     model failed and a tenth of the completions is unscored, or all are
     name             name of the reward in the trainer's logs; default: that of the recipe
     dump             write every rollout with its score to this .jsonl file, or to a RolloutDump;
                      also `dump_mb` and `dump_files` (see DumpOptions)

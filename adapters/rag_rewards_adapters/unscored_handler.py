@@ -11,14 +11,18 @@ from rag_rewards.shorten import plain, shorten
 
 log = logging.getLogger("rag_rewards")
 
+FAILED_SHARE = 0.1
+"""The share of unscored rollouts or groups from which a batch with failures of models counts."""
+
 
 class UnscoredHandler:
     """Raises the errors of the first batch, and counts and logs those of later batches.
 
     An error in the first batch means that data or settings are wrong, so it is raised before any
     training is lost. Later, an unscored rollout is counted (`count`) and logged. After `patience`
-    consecutive batches in which a model or server failed, or in which no rollout is scored, the
-    error is raised: the policy would learn nothing, or only from the groups that need no model.
+    consecutive batches in which a model or server failed and at least a tenth of the rollouts is
+    unscored, or in which no rollout is scored, the error is raised: the policy would learn nothing,
+    or only from the groups that need no model. A single failure in a large batch ends no training.
     """
 
     def __init__(self, patience: int = 3) -> None:
@@ -54,7 +58,8 @@ class UnscoredHandler:
         if errors:
             reason = plain(str(causes[0]))
             log.warning("%d of %d rollouts are unscored: %s", len(errors), len(scores), reason)
-        has_failed = bool(failures) or (bool(errors) and len(errors) == len(scores))
+        share = FAILED_SHARE if failures else 1.0
+        has_failed = bool(errors) and len(errors) >= share * len(scores)
         self._failed_batches = self._failed_batches + 1 if has_failed else 0
         if self._failed_batches >= self.patience:
             raise self._end(causes[0])

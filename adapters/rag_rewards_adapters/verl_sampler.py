@@ -20,13 +20,12 @@ import transfer_queue
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from rag_rewards.errors import GroupError
+from rag_rewards_adapters.unscored_handler import FAILED_SHARE
 from rag_rewards_adapters.verl_config import check_own_judge, check_training
 
 _EVICTED = "training/rollout_failure/evicted_samples"
 _REPLACE_GROUPS = {"sync_refill_failed_groups": True, "gen_batch_size": 1}
 """Replace unscored groups, one prompt at a time."""
-_FAILED_SHARE = 0.1
-"""The number of failed groups, divided by the size of the batch, from which a batch counts."""
 _READ_LOG = (
     "read the reasons and the rows in the log of the agent workers, or increase "
     "trainer.v1.sampler.sampler_kwargs.patience"
@@ -92,7 +91,7 @@ class _WholeGroups:
 
     def _end_after_failures(self, batch_size: int) -> None:
         """Raise GroupError after `patience` consecutive batches with failed groups."""
-        has_failed = self._failed >= max(1.0, _FAILED_SHARE * batch_size)
+        has_failed = self._failed >= max(1.0, FAILED_SHARE * batch_size)
         self._failed_batches = self._failed_batches + 1 if has_failed else 0
         if self._failed_batches >= self._patience:
             raise GroupError(

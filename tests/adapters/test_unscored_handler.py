@@ -34,6 +34,18 @@ def test_consecutive_batches_in_which_a_model_failed_raise() -> None:
         handler.handle([GOOD, GroupError("of the group"), BAD])
 
 
+def test_few_failures_of_a_model_in_large_batches_are_tolerated() -> None:
+    """A judge that fails once in a while ends no training; a tenth of a batch is an outage."""
+    handler = UnscoredHandler(patience=2)
+    handler.handle([GOOD])
+    group = [BAD, *[GroupError("of the group")] * 7]
+    for _ in range(4):
+        handler.handle([GOOD] * 73 + group)
+    handler.handle([GOOD] * 72 + group)
+    with pytest.raises(BackendError, match="a model failed in 2 consecutive batches"):
+        handler.handle([GOOD] * 72 + group)
+
+
 def test_consecutive_batches_without_a_score_raise() -> None:
     handler = UnscoredHandler(patience=2)
     handler.handle([GOOD])
