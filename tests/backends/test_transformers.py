@@ -758,6 +758,7 @@ CHANGES = {
     "no_grad": in_mode(torch.no_grad),
     "inference_mode": in_mode(torch.inference_mode),
     "data.mul_": lambda model: model.lm_head.weight.data.mul_(1.5),
+    "data.neg_": lambda model: model.lm_head.weight.data.neg_(),
     "data.copy_": lambda model: model.lm_head.weight.data.copy_(model.lm_head.weight * 1.5),
     "data =": set_data,
     "row": set_row,
@@ -840,6 +841,15 @@ def test_the_hash_of_weights_reads_every_element(dtype, count):
         weight.w[place] = torch.ones((), dtype=torch.float32).to(dtype)
         seen.add(hash_weights(weight))
     assert len(seen) == len(places) + 1
+
+
+@pytest.mark.parametrize("changed", [slice(2), slice(4096)])
+def test_the_hash_of_weights_reads_the_signs_of_several_elements(changed):
+    weight = torch.nn.Module()
+    weight.register_buffer("w", torch.ones(5000))
+    before = hash_weights(weight)
+    weight.w[changed] = -1
+    assert hash_weights(weight) != before
 
 
 def test_the_hash_of_weights_does_not_depend_on_their_memory():

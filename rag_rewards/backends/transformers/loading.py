@@ -147,16 +147,17 @@ def hash_weights(model: Any) -> str:
 
 _PART = 4096
 """Number of 4-byte words of a weight whose sum is in its digest."""
-_PARTS = {"cpu": 256}
+_PARTS = {"cpu": 64}
 """Number of parts in memory at a time by kind of device: the cache of a CPU is small."""
-_PARTS_OF_GPU = 8192
+_PARTS_OF_GPU = 4096
 
 
 def _digest(weight: Any) -> bytes:
     """Return a digest of all bits of a weight.
 
-    Each part is a sum of words times odd random factors, modulo 2³²: the change of one word always
-    changes it, and other changes remain unnoticed with a probability of 2⁻³² for each part.
+    Each part is a sum of 4-byte words times odd random factors, modulo 2⁶⁴: the change of one word
+    always changes it, and other changes remain unnoticed with a probability of at most 2⁻³² for
+    each part. Modulo 2³², two changed signs of float32 would always remain unnoticed.
     """
     torch = import_torch()
     octets = weight.contiguous().reshape(-1).view(torch.uint8)
@@ -168,11 +169,11 @@ def _digest(weight: Any) -> bytes:
     whole = len(words) // _PART * _PART
     size = _PARTS.get(words.device.type, _PARTS_OF_GPU)
     parts = [*words[:whole].view(-1, _PART).split(size), words[None, whole:]]
-    memory = words.new_empty(min(max(map(len, parts)), size), _PART)
+    memory = factors.new_empty(min(max(map(len, parts)), size), _PART)
     for part in parts:
         products = memory[: len(part), : part.shape[1]]
         torch.mul(part, factors[: part.shape[1]], out=products)
-        digest.update(bytes(products.sum(-1, dtype=torch.int32).cpu().numpy()))
+        digest.update(bytes(products.sum(-1).cpu().numpy()))
     return digest.digest()
 
 
@@ -180,5 +181,5 @@ def _digest(weight: Any) -> bytes:
 def _factors(device: str) -> Any:
     """Return the factors of the words of a part, which are the same in every process."""
     torch = import_torch()
-    octets = hashlib.shake_128(b"factors of weights").digest(4 * _PART)
-    return torch.frombuffer(bytearray(octets), dtype=torch.int32).to(device) | 1
+    octets = hashlib.shake_128(b"factors of weights").digest(8 * _PART)
+    return torch.frombuffer(bytearray(octets), dtype=torch.int64).to(device) | 1
