@@ -66,9 +66,8 @@ def before_source_list(text: str) -> str:
 
 def _is_label(words: list[str], line: str, citation: re.Match[str] | None) -> bool:
     """Return whether a line consists of words for sources, or begins with them and citations."""
-    if len(words) > 8 or (citation is not None and not words):
-        return False
-    if any(map(str.isalpha, _CITATION.sub("", line[citation.start() :]))) if citation else False:
+    rest = "" if citation is None else _CITATION.sub("", line[citation.start() :])
+    if len(words) > 8 or any(map(str.isalpha, rest)):
         return False
     return not _SOURCES.isdisjoint(words) and (_SOURCES | _BESIDE_SOURCES).issuperset(words)
 
