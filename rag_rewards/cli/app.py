@@ -168,13 +168,17 @@ OUTPUTS = (
 SOURCES = ("IN", "--questions", "--exclude", "--noise-from")
 """The arguments that name files to read, folders, patterns or URLs."""
 
+TEXTS = ("--title", "--id")
+"""The options with any text, which can be the name of a file by chance."""
+
 
 def refuse_overwritten_inputs(
     app: App, commands: tuple[str, ...], arguments: ArgumentCollection
 ) -> None:
     """Raise OptionError when a command would overwrite a file that it reads.
 
-    Every argument that names an existing file counts as an input, unless it is one of `OUTPUTS`.
+    Every argument that names an existing file counts as an input, unless it is one of `OUTPUTS` or
+    `TEXTS`.
     """
     outputs: dict[str, str | None] = {"standard_output": "-"}
     inputs: list[str] = []
@@ -184,7 +188,7 @@ def refuse_overwritten_inputs(
             outputs |= {_variable_name(argument.name): value for value in values}
         elif argument.name in SOURCES:
             inputs += values
-        else:
+        elif argument.name not in TEXTS:
             configs = values if argument.name == "--config" else []
             objects = chain(values, *map(_recipes_of, configs))
             inputs += filter(isfile, chain(values, *map(_files_of_object, objects)))

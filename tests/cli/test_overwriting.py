@@ -248,6 +248,12 @@ def test_other_outputs_beside_the_input_are_written(cli: Cli, write, arena, tmp_
     assert json.loads(out.read_text())["id"] == "a"
 
 
+def test_the_title_can_be_the_name_of_the_page(cli: Cli, write, arena, tmp_path: Path) -> None:
+    rows, page = write([arena()]), tmp_path / "page.html"
+    for _ in range(2):
+        cli("report", rows, "-r", "arena", "-o", page, "--title", page)
+
+
 def test_options_in_python(write, arena) -> None:
     rows = str(write([arena()]))
     with pytest.raises(OptionError, match=r"output .* would overwrite"):
