@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -223,6 +223,10 @@ def _numbered(stages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+_FIRST_ROWS = 1000
+"""The number of rows that are in memory while the first one that decodes is searched."""
+
+
 def replay(
     source: str,
     variation: Variation,
@@ -270,10 +274,14 @@ def _form(reward: Reward) -> OutputForm:
 
 
 def _compares_rollouts(source: Source, variation: Variation) -> bool:
-    """Return whether a reward compares the rollouts of a group, by the first row that decodes."""
+    """Return whether a reward compares the rollouts of a group, by the first row that decodes.
+
+    Without such a row among the first ones, a recipe that only the signatures name counts as one
+    that compares rollouts.
+    """
     first: list[Line] = []
     recorded: RecipeSpec | None = None
-    for number, line in source.lines:
+    for number, line in islice(source.lines, _FIRST_ROWS):
         first.append((number, line))
         if isinstance(decode_line(line, _ROW), ScoredRow):
             with contextlib.suppress(UsageError):  # it is raised with the number of the line

@@ -8,6 +8,9 @@ import re
 import pytest
 
 import rag_rewards as rr
+from rag_rewards.io.sources import Source
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.replay import Variation, _compares_rollouts
 from rag_rewards.settings import flatten
 from rag_rewards.signature import Signature, signature_of
 
@@ -366,6 +369,19 @@ def test_groups_of_a_recipe_of_single_rollouts_may_be_apart(cli, write, arena):
     assert replayed(cli, with_bad_line, *arguments, code=3)["errors"] == 1
     data = write(rows).read_bytes()
     assert replayed(cli, "-", *arguments, stdin=data) == apart
+
+
+def test_few_lines_are_in_memory_before_the_first_row_that_decodes():
+    lines = ((number, b"{") for number in range(1, 10_001))
+    assert _compares_rollouts(Source(lines, None), Variation(RecipeSpec(recipe="ctrl-rag"), {}))
+    assert next(lines)[0] <= 1001
+
+
+def test_rows_after_many_bad_lines_are_replayed(cli, write, arena):
+    result = replayed(
+        cli, write(["{"] * 1500 + [arena()]), "-r", "arena", "--set", "bonus.value=0", code=3
+    )
+    assert (result["errors"], result["rows"]) == (1500, 1)
 
 
 def test_groups_of_a_recipe_that_compares_rollouts_are_adjacent(cli, write, likely):
