@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.errors import GroupError, OptionError, RowError, SettingError, UsageError
+from rag_rewards.errors import (
+    BackendError,
+    GroupError,
+    OptionError,
+    RowError,
+    SettingError,
+    UsageError,
+)
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec, load_recipe, spec_of
 from rag_rewards.model_options import ModelOptions
@@ -316,6 +323,51 @@ def test_a_group_in_error_causes_no_request() -> None:
     results = scorer.score_each([rr.decode_row(row), RowError("missing")], [[0, 1]])
     assert isinstance(results[0], GroupError)
     assert judge.requests == []
+
+
+def unsure(group: str, response: str = r"\boxed{x}") -> rr.Rollout:
+    row = {"question": group, "group": group, "response": response, "answers": "y"}
+    return rr.decode_row(row)
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_the_failure_of_a_model_is_an_error_of_its_group(by_key: bool) -> None:
+    """Without the rollout that the judge decides, the abstention would be the best of its group."""
+    down = BackendError("no connection")
+    judge = TableJudge(lambda question: down if question.question == "g" else 1)
+    scorer = Scorer.load("truthrl", models=Models(judge=judge))
+    rows = [unsure("g"), unsure("h"), unsure("g", r"\boxed{I don't know}"), unsure("g", "no box")]
+    groups = None if by_key else [[0, 2, 3], [1]]
+    for results in (
+        scorer.score_each(rows, groups),
+        asyncio.run(scorer.score_each_async(rows, groups)),
+    ):
+        assert values(results) == [None, 1.0, None, None]
+        assert isinstance(results[0], BackendError)
+        for other in results[2:]:
+            assert isinstance(other, GroupError)
+            assert "a model or server failed on the group" in str(other)
+            assert "no connection" in str(other)
+
+
+def test_the_failure_of_a_model_is_an_error_of_one_line_of_a_file() -> None:
+    """The other rows of the group may be in other chunks, so that their scores would vary."""
+    down = TableJudge(lambda question: BackendError("no connection"))
+    scorer = Scorer.load("truthrl", models=Models(judge=down))
+    rows = [
+        {"group": "g", "question": "q", "response": rf"\boxed{{{answer}}}", "answers": "y"}
+        for answer in ("x", "y")
+    ]
+    lines = [json.dumps(row).encode() + b"\n" for row in rows]
+    scored = scorer.score_rows(Chunk(lines=lines, numbers=[1, 2]))
+    assert [json.loads(line)["reward"] for line in scored.output.splitlines()] == [1.0]
+    assert len(scored.errors) == 1
+
+
+def test_an_error_of_a_row_leaves_the_others_of_its_group_scored() -> None:
+    scorer = Scorer.load("truthrl", models=Models(judge=TableJudge(lambda question: 1)))
+    results = scorer.score_each([unsure("g"), RowError("missing")], [[0, 1]])
+    assert values(results) == [1.0, None]
 
 
 def test_models_are_closed_with_the_scorer() -> None:
