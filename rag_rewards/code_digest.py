@@ -112,7 +112,8 @@ class _Digests:
             return self._bytecode(value, path)
         if isinstance(value, types.ModuleType):
             return _hash("module", value.__name__)
-        if callable(wrapped := getattr(value, "__wrapped__", None)):
+        wrapped = getattr(value, "__wrapped__", None)
+        if callable(wrapped) and _is_installed(type(value).__module__):  # such as lru_cache
             return _hash("wrapped", type(value).__name__, self.of(wrapped, path))
         if isinstance(value, types.BuiltinFunctionType):
             owner = value.__self__

@@ -221,6 +221,26 @@ def test_scoring_does_not_change_the_digest(kind: Any) -> None:
     assert rr.custom("own", kind(4)).signature != before
 
 
+class Scaled:
+    """A decorator with a setting, as `functools.wraps` recommends it."""
+
+    def __init__(self, function: Any, factor: float) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.factor = function, factor
+
+    def __call__(self, rollout: rr.Rollout) -> float:
+        return float(self.factor * self.function(rollout))
+
+
+def test_the_state_of_a_decorator_changes_the_digest() -> None:
+    def one(rollout: rr.Rollout) -> float:
+        return 1.0
+
+    assert code_digest(Scaled(one, 2)) == code_digest(Scaled(one, 2))
+    assert code_digest(Scaled(one, 2)) != code_digest(Scaled(one, 3))
+    assert code_digest(functools.lru_cache(one)) != code_digest(functools.lru_cache(_with_lock))
+
+
 def test_attributes_of_functions_and_globals_without_identity() -> None:
     assert code_digest(_with_lock) == code_digest(_with_lock)
     before = code_digest(_with_lock)
