@@ -71,15 +71,15 @@ class _Digests:
     """Computes digests, each once. A cycle is identified by its length."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, bytes]] = {}
+        self._digests: dict[int, tuple[Any, bytes]] = {}
         self._open: list[int] = []
 
     def of(self, value: Any, path: str) -> bytes:
         """Return the digest of a value; `path` describes it in an error."""
         if type(value) in _PLAIN:
             return _hash(type(value).__name__, repr(value))
-        if id(value) in self._known:
-            return self._known[id(value)][1]
+        if id(value) in self._digests:
+            return self._digests[id(value)][1]
         if id(value) in self._open:
             return _hash("cycle", str(len(self._open) - self._open.index(id(value))))
         self._open.append(id(value))
@@ -87,7 +87,7 @@ class _Digests:
             digest = self._compute(value, path)
         finally:
             self._open.pop()
-        self._known[id(value)] = (value, digest)  # the value is kept, so that its id stays its own
+        self._digests[id(value)] = (value, digest)  # with the value, whose id stays its own
         return digest
 
     def _compute(self, value: Any, path: str) -> bytes:
@@ -137,9 +137,10 @@ class _Digests:
             return _hash("installed", name, self.of(state, path))
         source = _source(code)
         body = self._bytecode(code, path) if source is None else _hash("source", source)
-        names, known = _names(code), function.__globals__
+        names, variables = _names(code), function.__globals__
         read = [
-            _hash(name, self._lenient(known[name], names)) for name in sorted(names & known.keys())
+            _hash(name, self._lenient(variables[name], names))
+            for name in sorted(names & variables.keys())
         ]
         attributes = [_hash(k, self._lenient(v)) for k, v in sorted(vars(function).items())]
         return _hash("function", body, self.of(state, path), *read, *attributes)
@@ -248,12 +249,12 @@ def _source(code: types.CodeType) -> str | None:
 
 def _source_of_lambda(module: str, line: int) -> str | None:
     """Return the source of the only lambda that begins at a line, or None."""
-    found = [
+    lambdas = [
         node
         for node in ast.walk(ast.parse(module))
         if isinstance(node, ast.Lambda) and node.lineno == line
     ]
-    return ast.get_source_segment(module, found[0]) if len(found) == 1 else None
+    return ast.get_source_segment(module, lambdas[0]) if len(lambdas) == 1 else None
 
 
 # --- classes and modules -----------------------------------------------------------------------

@@ -295,8 +295,8 @@ class KeyDigests:
         bit = int.from_bytes(digest, "big") % self._BITS
         if not self._bitmap[bit >> 3] & 1 << (bit & 7):
             return False
-        found = self._base.execute("SELECT 1 FROM digests WHERE digest = ?", (digest,)).fetchone()
-        return found is not None
+        row = self._base.execute("SELECT 1 FROM digests WHERE digest = ?", (digest,)).fetchone()
+        return row is not None
 
     def add(self, digest: bytes) -> None:
         self._recent.add(digest)

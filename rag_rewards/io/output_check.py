@@ -62,10 +62,11 @@ def refuse_overwriting(outputs: Mapping[str, str | None], inputs: Iterable[str])
         return
     for path in inputs:
         for file in _files_of(path):
-            found = written.get(key) if (key := _key_of(file, sys.stdin)) is not None else None
-            found = found or _folder_of(file, folders)
-            if found is not None:
-                raise _overwritten(found, outputs[found], file)
+            key = _key_of(file, sys.stdin)
+            writer = None if key is None else written.get(key)
+            writer = writer or _folder_of(file, folders)
+            if writer is not None:
+                raise _overwritten(writer, outputs[writer], file)
 
 
 def refuse_overwriting_with_card(

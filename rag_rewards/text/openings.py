@@ -14,13 +14,13 @@ def matches(pattern: re.Pattern[str], text: str, openings: str) -> list[re.Match
     >>> [match[0] for match in matches(re.compile(r"[\\[(]\\d[\\])]"), "a [1] (b) (2)", "[(")]
     ['[1]', '(2)']
     """
-    found = []
+    results = []
     end = 0
     for start in positions(text, openings):
         if start >= end and (match := pattern.match(text, start)):
             end = match.end()
-            found.append(match)
-    return found
+            results.append(match)
+    return results
 
 
 def positions(text: str, characters: str) -> list[int]:

@@ -20,7 +20,7 @@ from rag_rewards.backends.transformers.modules import (
     original_forward,
     unwrapped,
 )
-from rag_rewards.backends.transformers.positions import kept_frequencies, shareable_length
+from rag_rewards.backends.transformers.positions import restore_frequencies, shareable_length
 from rag_rewards.backends.transformers.vocabulary import Vocabulary
 from rag_rewards.evidence.protocols import TokenIds
 
@@ -93,7 +93,7 @@ class ModelForward:
             with (
                 import_torch().no_grad(),
                 original_forward(self.causal),
-                kept_frequencies(self.causal),
+                restore_frequencies(self.causal),
             ):
                 yield
         finally:

@@ -21,7 +21,7 @@ def shareable_length(causal: Any) -> float:
 
 
 @contextmanager
-def kept_frequencies(model: Any) -> Iterator[None]:
+def restore_frequencies(model: Any) -> Iterator[None]:
     """Restore the frequencies of RoPE after the block.
 
     RoPE of the kinds dynamic and longrope keeps the frequencies of earlier sequences, so that a
