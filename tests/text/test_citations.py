@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from growth import assert_linear
@@ -219,3 +220,16 @@ def test_the_time_of_long_ranges_grows_linearly(name, unit):
         reward([row])
 
     assert_linear(score, 1 << 18)
+
+
+def test_the_labels_of_long_markers_leave_memory():
+    """Each marker has 99 ranges of 50 numbers, which are 5,000 labels."""
+    contents = [", ".join(f"{i}-{i + 49}" for i in range(n, n + 99)) for n in range(1, 41)]
+    tracemalloc.start()
+    try:
+        for content in contents:
+            assert len(labels_in(content)) == 99 * 50
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 1 << 20
