@@ -189,7 +189,7 @@ def refuse_overwritten_inputs(
         elif argument.name in SOURCES:
             inputs += values
         elif argument.name not in TEXTS:
-            configs = values if argument.name == "--config" else []
+            configs = filter(isfile, values if argument.name == "--config" else ())
             objects = chain(values, *map(_recipes_of, configs))
             inputs += filter(isfile, chain(values, *map(_files_of_object, objects)))
     if commands[:1] == ("init",):  # it writes new files to a folder, which can contain its inputs
@@ -205,7 +205,10 @@ def _variable_name(option: str) -> str:
 
 
 def _recipes_of(config: str) -> list[str]:
-    """Return the recipes that a configuration names. An invalid one has its error later."""
+    """Return the recipes that a configuration names. An invalid one has its error later.
+
+    The file must be regular, because a pipe can be read only once.
+    """
     from rag_rewards.cli.recipe_options import read_config  # takes time to import
 
     with suppress(UsageError):

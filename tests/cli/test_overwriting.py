@@ -248,6 +248,13 @@ def test_other_outputs_beside_the_input_are_written(cli: Cli, write, arena, tmp_
     assert json.loads(out.read_text())["id"] == "a"
 
 
+def test_a_configuration_from_a_pipe_is_read_once(shell: Cli, write, arena) -> None:
+    rows = write([arena(correct=1)])
+    config = b"recipe: arena\nbonus.value: 3\n"
+    scored = shell("score", rows, "--config", "/dev/stdin", stdin=config).out
+    assert "bonus.value=3" in json.loads(scored)["signature"]
+
+
 def test_the_title_can_be_the_name_of_the_page(cli: Cli, write, arena, tmp_path: Path) -> None:
     rows, page = write([arena()]), tmp_path / "page.html"
     for _ in range(2):
