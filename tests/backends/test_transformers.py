@@ -21,7 +21,7 @@ import transformers
 
 from rag_rewards.backends.transformers import TransformersPolicy, padded_attention
 from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
-from rag_rewards.backends.transformers.forward import ModelForward
+from rag_rewards.backends.transformers.forward import ModelForward, cache_argument
 from rag_rewards.backends.transformers.loading import hash_weights
 from rag_rewards.backends.transformers.methods import score_with
 from rag_rewards.backends.transformers.positions import shareable_length
@@ -841,6 +841,16 @@ def test_the_hash_of_weights_reads_every_element(dtype, count):
         weight.w[place] = torch.ones((), dtype=torch.float32).to(dtype)
         seen.add(hash_weights(weight))
     assert len(seen) == len(places) + 1
+
+
+def test_the_argument_for_the_cache_is_that_of_the_model():
+    class Old(torch.nn.Module):
+        def forward(self, input_ids=None, past_key_values=None, use_cache=None): ...
+
+    class New(torch.nn.Module):
+        def forward(self, input_ids=None, cache=None, use_cache=None): ...
+
+    assert [cache_argument(Old()), cache_argument(New())] == ["past_key_values", "cache"]
 
 
 @pytest.mark.parametrize("changed", [slice(2), slice(4096)])

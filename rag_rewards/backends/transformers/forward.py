@@ -7,6 +7,7 @@ the head computes logits only where a response token is predicted (see `vocabula
 from __future__ import annotations
 
 import copy
+import inspect
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -68,6 +69,7 @@ class ModelForward:
         self.causal = unwrapped(model)
         self._modules = list(model.modules())
         self.backbone = backbone_of(self.causal)
+        self._cache_argument = cache_argument(self.backbone)
         self.attention = attention
         self.whole_logits = False
         self.shareable = shareable_length(self.causal)
@@ -106,7 +108,7 @@ class ModelForward:
         Under causal attention, right padding needs no mask.
         """
         return self._hidden(
-            input_ids=self.token_tensor(tokens), past_key_values=cache, use_cache=True
+            input_ids=self.token_tensor(tokens), use_cache=True, **{self._cache_argument: cache}
         )
 
     def run_step(self, tokens: Sequence[int], positions: Sequence[int], tree: Any) -> Any:
@@ -169,6 +171,12 @@ class ModelForward:
 
 
 # --- caches ------------------------------------------------------------------------------------
+
+
+def cache_argument(model: Any) -> str:
+    """Return the name of a model's argument for the cache, which depends on its version."""
+    parameters = inspect.signature(model.forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"
 
 
 def copy_cache(cache: Any, rows: int) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_rewards.backends.transformers.forward import cache_argument
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.tiny_world.model import END, PAD
@@ -131,17 +132,18 @@ def trajectories(
 ) -> list[Trajectory]:
     """Return one rollout of the policy for each episode. Equal seeds give equal rollouts."""
     import torch
+    from transformers import DynamicCache
 
     running = [Trajectory(each, random.Random(f"{seed} {i}")) for i, each in enumerate(episodes)]
     generator = torch.Generator().manual_seed(random.Random(str(seed)).getrandbits(62))
     ids = tokenizer([prompt_of(each) for each in episodes], return_tensors="pt")["input_ids"]
     words, vocabulary = words_of(tokenizer), tokenizer.get_vocab()
-    was_training, cache = model.training, None
+    was_training, cache = model.training, DynamicCache(config=model.config)
+    arguments = {"use_cache": True, cache_argument(model): cache}
     model.eval()
     with torch.no_grad():
         while any(each.ending is None for each in running):
-            output = model(input_ids=ids, past_key_values=cache, use_cache=True)
-            cache = output.past_key_values
+            output = model(input_ids=ids, **arguments)
             logits = torch.log_softmax(output.logits[:, -1].float() / temperature, -1)
             sampled = torch.multinomial(logits.exp(), 1, generator=generator)
             logprobs = logits.gather(1, sampled)[:, 0].tolist()
