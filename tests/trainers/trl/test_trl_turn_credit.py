@@ -434,7 +434,8 @@ def test_the_settings_of_a_recipe_choose_the_method() -> None:
     class WithCredit(SEARCH_R1.settings, frozen=True):  # type: ignore[name-defined,misc]
         credit: CreditSettings = CreditSettings(method="igpo", norm="separate", gamma=0.9)
 
-    assert Credit.of_settings(WithCredit()) == Credit("igpo", {"norm": "separate", "gamma": 0.9})
+    options = {"norm": "separate", "gamma": 0.9, "std_floor": 0.0}
+    assert Credit.of_settings(WithCredit()) == Credit("igpo", options)
     assert Credit.of_settings(WithCredit(credit=CreditSettings())) is None
     assert Credit.of_settings(SEARCH_R1.settings()) is None
 
