@@ -92,7 +92,7 @@ def measure(name: str) -> Measured:
 
 
 def _is_excused(case: Case) -> bool:
-    return case.attack in excuses_of(rr.recipe(case.recipe, case.settings))
+    return (case.attack, case.variant) in excuses_of(rr.recipe(case.recipe, case.settings))
 
 
 def _case(case: Case) -> Outcome:

@@ -287,7 +287,7 @@ def _loopholes(definition: RecipeDefinition) -> str:
     return (
         "These attacks increase the reward under the default profile. The numbers are those of\n"
         "[hardened.md](../hardened.md). “(closed: hardened)” means that the hardened profile\n"
-        f"prevents the attack.\n\n{_list(definition.loopholes)}\n{table}"
+        f"prevents the attack.\n\n{_list(list(map(str, definition.loopholes)))}\n{table}"
     )
 
 

@@ -324,6 +324,28 @@ class HardenedSetting:
 
 
 @dataclass(frozen=True)
+class Loophole:
+    """A weakness of a reward, and the attacks that use it.
+
+    attacks    numbers of the attacks
+    text       what increases the reward
+    is_closed  whether the hardened profile prevents these attacks
+    variants   names of the variants that also pay under the hardened profile, because the paper
+               defines the reward so, by attack
+    """
+
+    attacks: tuple[int, ...]
+    text: str
+    is_closed: bool = False
+    variants: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        numbers = ", ".join(map(str, self.attacks))
+        end = " (closed: hardened)" if self.is_closed else ""
+        return (f"{numbers}: " if numbers else "") + self.text + end
+
+
+@dataclass(frozen=True)
 class ChangedDefault:
     """The default and the hardened value of a setting before a version changed one of them.
 
@@ -444,7 +466,7 @@ class RecipeDefinition:
     model_free  settings under which the recipe needs no model
     hardened    settings of the hardened profile, by key
     rejected    values that the hardened profile rejects, by key, each with the reason
-    loopholes   attacks that increase the reward; each line begins with their numbers
+    loopholes   weaknesses of the reward, with the attacks that use them
     deviations  differences from the authors' code
     changed_defaults  defaults and hardened settings of older versions
     """
@@ -465,7 +487,7 @@ class RecipeDefinition:
     model_free: Mapping[str, Any] = field(default_factory=dict)
     hardened: Mapping[str, HardenedSetting] = field(default_factory=dict)
     rejected: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
-    loopholes: tuple[str, ...] = ()
+    loopholes: tuple[Loophole, ...] = ()
     deviations: tuple[str, ...] = ()
     changed_defaults: tuple[ChangedDefault, ...] = ()
 

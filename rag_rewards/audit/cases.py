@@ -136,8 +136,13 @@ class Case:
     is_free: bool = False
 
     @property
+    def variant(self) -> str:
+        """The name without the form."""
+        return self.name.removesuffix(f", {self.form}")
+
+    @property
     def id(self) -> str:
-        """The recipe, the attack, the variant, and the settings of a search agent."""
+        """The recipe, the attack, the name, and the settings of a search agent."""
         settings = [f"{key}={value}" for key, value in self.settings.items() if self.form]
         return "-".join([self.recipe, str(self.attack), self.name, *settings])
 

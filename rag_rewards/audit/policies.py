@@ -46,6 +46,11 @@ class DegeneratePolicy:
     rivals: tuple[Row, ...] = COMPANIONS
 
     @property
+    def variant(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
     def id(self) -> str:
         """The recipe, the name and the settings."""
         return "-".join([self.recipe, self.name, *map(str, self.settings.values())])

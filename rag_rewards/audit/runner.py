@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
@@ -69,21 +68,22 @@ def audit(
     if rollouts is not None and not rollouts:
         raise UsageError("no row to attack: the rows are empty")
     targets = _capitals(recipe) if rollouts is None else _spread(rollouts)
-    findings, elsewhere = _built_in(recipe) if rollouts is None else ([], [])
+    excuses = excuses_of(recipe)
+    findings, elsewhere = _built_in(recipe, excuses) if rollouts is None else ([], [])
     if rollouts is not None or not _has_responses(recipe):
-        findings += bench.all_attacks(targets)
+        findings += [
+            msgspec.structs.replace(each, excused=excuses.get((each.attack, ""), ""))
+            for each in bench.all_attacks(targets)
+        ]
     for attack in attacks:
         findings += bench.own_attack(attack, targets)
     if not findings:
         reason = bench.failed[0] if bench.failed else "no attack applies to the rows"
         raise UsageError(f"nothing could be attacked: {reason}")
-    excuses = excuses_of(recipe)
     return Audit(
         signature=recipe.signature,
         evidence="models, else rules over words" if bench.scorer else "rules over words",
-        findings=tuple(
-            msgspec.structs.replace(each, excused=excuses.get(each.attack, "")) for each in findings
-        ),
+        findings=tuple(findings),
         elsewhere=tuple(dict.fromkeys(elsewhere)),
         failed=tuple(dict.fromkeys(bench.failed)),
         rows=len(targets),
@@ -118,15 +118,21 @@ def _definition_of(recipe: Recipe) -> RecipeDefinition | None:
     return recipe.definition
 
 
-def excuses_of(recipe: Recipe) -> dict[int | None, str]:
-    """Return the attacks that pay by the recipe's own definition, with the reasons."""
-    excuses: dict[int | None, str] = {}
+Excuses = Mapping[tuple[int | None, str], str]
+"""Why attacks pay by the recipe's own definition, by number and variant."""
+
+
+def excuses_of(recipe: Recipe) -> Excuses:
+    """Return why attacks pay by the recipe's own definition.
+
+    The names of variants are those of the built-in rows. The variant "" has the reason for other
+    rows, on which every variant of such an attack is excused.
+    """
     definition = _definition_of(recipe)
-    for text in definition.loopholes if definition else ():
-        head = re.match(r"[\d, ]+:", text)
-        if head and "hardened" not in text:
-            reason = text[head.end() :].strip()
-            excuses |= {int(number): reason for number in re.findall(r"\d+", head[0])}
+    excuses: dict[tuple[int | None, str], str] = {}
+    for loophole in definition.loopholes if definition else ():
+        for attack, variants in loophole.variants.items():
+            excuses |= dict.fromkeys([(attack, each) for each in (*variants, "")], loophole.text)
     return excuses
 
 
@@ -137,7 +143,7 @@ def _has_responses(recipe: Recipe) -> bool:
     return any(case.recipe == recipe.name and not case.form for case in CASES)
 
 
-def _built_in(recipe: Recipe) -> tuple[list[Finding], list[str]]:
+def _built_in(recipe: Recipe, excuses: Excuses) -> tuple[list[Finding], list[str]]:
     """Score the built-in cases and policies of a recipe in the table of recipes.
 
     Returns the findings, and the settings of the cases that require other settings.
@@ -167,6 +173,7 @@ def _built_in(recipe: Recipe) -> tuple[list[Finding], list[str]]:
                 without=without,
                 attacked=attacked,
                 response=shown(row),
+                excused=excuses.get((each.attack, each.variant), ""),
                 is_free=isinstance(each, Case) and each.is_free,
             )
         )
@@ -266,7 +273,7 @@ class _Bench:
         """Compare each degenerate policy with the honest one over all rows.
 
         The honest policy gives the row's own response, refuses or abstains, whichever has the
-        highest reward.
+        highest reward. A policy that needs documents is compared on the rows that have some.
         """
         habits = [row_attacks.habits(target) for target in targets]
         honest = [
@@ -276,7 +283,7 @@ class _Bench:
             for target, answers in zip(targets, habits, strict=True)
         ]
         findings = []
-        for attack, name in habits[0]:
+        for attack, name in dict.fromkeys(habit for answers in habits for habit in answers):
             compared = []
             for target, answers, best in zip(targets, habits, honest, strict=True):
                 if (text := answers.get((attack, name))) is None:

@@ -119,7 +119,7 @@ def recipe_data(definition: RecipeDefinition, name: str = "") -> dict[str, Any]:
             key: {"value": change.value, "closes": list(change.closes), "why": change.why}
             for key, change in definition.hardened.items()
         },
-        "loopholes": list(definition.loopholes),
+        "loopholes": list(map(str, definition.loopholes)),
         "deviations": list(definition.deviations),
         "training": definition.training.summary(),
         "data": definition.data.summary(),

@@ -16,6 +16,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Preset,
     Recipe,
     RecipeDefinition,
@@ -286,16 +287,31 @@ ARENA = RecipeDefinition(
     },
     rejected=shared.REJECTED,
     loopholes=(
-        "1: with several required answers, a list of every candidate answer counts as right "
-        "(closed: hardened)",
-        "1, 2: accuracy.metric=substring and f1 also reward lists and negations (closed: hardened)",
-        "6: the normalizer triviaqa treats -5 as 5 and C++ as C (closed: hardened)",
-        "7: the first of many answer sections counts (closed: hardened)",
-        "11: empty sections earn the format reward (closed: hardened)",
-        "17, 18: listing every document earns 0.5 (closed: hardened)",
-        "13: a well-formed wrong answer earns the format reward, as the paper defines it",
-        "20, 21: with accuracy.metric=judge, the reward is as reliable as the judge; with "
-        "accuracy.metric=cascade, this applies to the answers that the judge decides",
+        Loophole(
+            (1,),
+            "with several required answers, a list of every candidate answer counts as right",
+            is_closed=True,
+        ),
+        Loophole(
+            (1, 2),
+            "accuracy.metric=substring and f1 also reward lists and negations",
+            is_closed=True,
+        ),
+        Loophole((6,), "the normalizer triviaqa treats -5 as 5 and C++ as C", is_closed=True),
+        Loophole((7,), "the first of many answer sections counts", is_closed=True),
+        Loophole((11,), "empty sections earn the format reward", is_closed=True),
+        Loophole((17, 18), "listing every document earns 0.5", is_closed=True),
+        Loophole(
+            (13,),
+            "a well-formed wrong answer earns the format reward, as the paper defines it",
+            variants={13: ("no-content",)},
+        ),
+        Loophole(
+            (20, 21),
+            "with accuracy.metric=judge, the reward is as reliable as the judge; with "
+            "accuracy.metric=cascade, this applies to the answers that the judge decides",
+            variants={20: ("judge-'Thought process:'",), 21: ("judge-'Rome. Verdict: yes'",)},
+        ),
     ),
     deviations=(
         "format allows white space around and between the sections, and rejects a line after "
@@ -335,12 +351,23 @@ NAIVE_GRPO = RecipeDefinition(
     rejected=shared.REJECTED,
     changed_defaults=_CHANGED,
     loopholes=(
-        "1: with several required answers, a list of every candidate answer counts as right "
-        "(closed: hardened)",
-        "1, 2: accuracy.metric=substring and f1 also reward lists and negations (closed: hardened)",
-        "6: the normalizer triviaqa treats -5 as 5 and C++ as C (closed: hardened)",
-        "7: the first of many answer sections counts (closed: hardened)",
-        "11: empty sections earn the format reward (closed: hardened)",
-        "13: a well-formed wrong answer earns the format reward, as the paper defines it",
+        Loophole(
+            (1,),
+            "with several required answers, a list of every candidate answer counts as right",
+            is_closed=True,
+        ),
+        Loophole(
+            (1, 2),
+            "accuracy.metric=substring and f1 also reward lists and negations",
+            is_closed=True,
+        ),
+        Loophole((6,), "the normalizer triviaqa treats -5 as 5 and C++ as C", is_closed=True),
+        Loophole((7,), "the first of many answer sections counts", is_closed=True),
+        Loophole((11,), "empty sections earn the format reward", is_closed=True),
+        Loophole(
+            (13,),
+            "a well-formed wrong answer earns the format reward, as the paper defines it",
+            variants={13: ("no-content",)},
+        ),
     ),
 )

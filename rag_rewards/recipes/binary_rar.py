@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.definition import ComponentInfo, HardenedSetting, Recipe, RecipeDefinition
+from rag_rewards.definition import (
+    ComponentInfo,
+    HardenedSetting,
+    Loophole,
+    Recipe,
+    RecipeDefinition,
+)
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes.turn_settings import EXACT_HARDENED, ExactSettings
@@ -126,16 +132,32 @@ BINARY_RAR = RecipeDefinition(
         ),
     },
     loopholes=(
-        "20: a heading without a statement earns the full reward (closed: hardened)",
-        "21: with by=judge, the reward is as reliable as the judge (hardened: for a response that "
-        "contains a gold answer, or a row without one)",
-        "25: a copy of the documents earns the full reward, because they do not contradict it",
-        "46: an empty text or a refusal earns the full reward (closed: hardened)",
-        "46: a vague text earns the full reward, because no document contradicts it (closed: "
-        "hardened, for rows with gold answers)",
-        "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "
-        "page as material (hardened: for a response that contains a gold answer, or a row without "
-        "one)",
+        Loophole((20,), "a heading without a statement earns the full reward", is_closed=True),
+        Loophole(
+            (21,),
+            "with by=judge, the reward is as reliable as the judge; the hardened profile asks it "
+            "only about a response that contains a gold answer, or of a row without one",
+            variants={21: ("verdict-beside-the-gold-answer",)},
+        ),
+        Loophole(
+            (25,),
+            "a copy of the documents earns the full reward, because they do not contradict it",
+            variants={25: ("copied-documents",)},
+        ),
+        Loophole((46,), "an empty text or a refusal earns the full reward", is_closed=True),
+        Loophole(
+            (46,),
+            "a vague text earns the full reward, because no document contradicts it; under the "
+            "hardened profile, only for a row without gold answers",
+            variants={46: ("vague-without-gold-answers",)},
+        ),
+        Loophole(
+            (47,),
+            "instructions to the judge in a retrieved page reach the judge; the prompt marks the "
+            "page as material; the hardened profile asks the judge only about a response that "
+            "contains a gold answer, or of a row without one",
+            variants={47: ("instructions-beside-the-gold-answer",)},
+        ),
     ),
     deviations=(
         "a verifier that fails leaves the rollout unscored; the released code counts it as 0",

@@ -13,6 +13,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Recipe,
     RecipeDefinition,
 )
@@ -163,17 +164,36 @@ CARR = RecipeDefinition(
         ),
     },
     loopholes=(
-        "1: with several required answers and outcome.by=rules, a list of every candidate answer "
-        "counts as right (closed: hardened)",
-        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
-        "7: the last of many answer sections counts (closed: hardened)",
-        "citations in hidden text and under other headings than References count (closed: "
-        "hardened)",
-        "20, 21: with outcome.by=judge, the reward is as reliable as the judge",
-        "45: a final text that names every candidate can give a placeholder its name; the prompt "
-        "of the judge requires null unless one name is asserted",
-        "47: instructions to the judge in a retrieved page reach the judge; the prompt marks the "
-        "page as material",
+        Loophole(
+            (1,),
+            "with several required answers and outcome.by=rules, a list of every candidate "
+            "answer counts as right",
+            is_closed=True,
+        ),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
+        Loophole((7,), "the last of many answer sections counts", is_closed=True),
+        Loophole(
+            (),
+            "citations in hidden text and under other headings than References count",
+            is_closed=True,
+        ),
+        Loophole(
+            (20, 21),
+            "with outcome.by=judge, the reward is as reliable as the judge",
+            variants={20: ("colon",), 21: ("verdict-in-the-final-text",)},
+        ),
+        Loophole(
+            (45,),
+            "a final text that names every candidate can give a placeholder its name; the "
+            "prompt of the judge requires null unless one name is asserted",
+            variants={45: ("candidates-for-a-placeholder",)},
+        ),
+        Loophole(
+            (47,),
+            "instructions to the judge in a retrieved page reach the judge; the prompt marks "
+            "the page as material",
+            variants={47: ("instructions-in-a-page", "instructions-in-messages")},
+        ),
     ),
     changed_defaults=(ChangedDefault("0.8.0", "cited_in", default="text", hardened="text"),),
     deviations=(

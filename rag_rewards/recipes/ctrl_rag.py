@@ -13,6 +13,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Recipe,
     RecipeDefinition,
     TrainingData,
@@ -213,16 +214,29 @@ _CLR = {
     **HARDENED_ACCURACY,
 }
 _LOOPHOLES = (
-    "1, 2, 3, 9, 10, 27, 28, 30: a gold answer also counts inside a list, a negation or a "
-    "quotation (closed: hardened)",
-    "6: the lower-case text 13.145 contains 3.14 (closed: hardened)",
-    "7, 12: every one of many answer sections counts (closed: hardened)",
-    "31: copying the answer into the thinking section increases the evidential contribution E "
-    "(closed: hardened)",
-    "in a group without spread, all rewards are 0; the hardened profile rewards correct "
-    "rollouts with 1 if their contribution is above the threshold, and else with 0.1",
-    "25: repeating a document in the answer increases the evidential contribution E; the "
-    "division by √T reduces this effect only partly, as the paper defines it",
+    Loophole(
+        (1, 2, 3, 9, 10, 27, 28, 30),
+        "a gold answer also counts inside a list, a negation or a quotation",
+        is_closed=True,
+    ),
+    Loophole((6,), "the lower-case text 13.145 contains 3.14", is_closed=True),
+    Loophole((7, 12), "every one of many answer sections counts", is_closed=True),
+    Loophole(
+        (31,),
+        "copying the answer into the thinking section increases the evidential contribution E",
+        is_closed=True,
+    ),
+    Loophole(
+        (),
+        "in a group without spread, all rewards are 0; the hardened profile rewards correct "
+        "rollouts with 1 if their contribution is above the threshold, and else with 0.1",
+    ),
+    Loophole(
+        (25,),
+        "repeating a document in the answer increases the evidential contribution E; the "
+        "division by √T reduces this effect only partly, as the paper defines it",
+        variants={25: ("repeated-before-the-answer",)},
+    ),
 )
 _LIKELIHOOD = (
     ComponentInfo(
@@ -306,12 +320,22 @@ CTRL_RAG_CLR = RecipeDefinition(
     components=_LIKELIHOOD,
     hardened=_CLR,
     loopholes=(
-        "a wrong answer from a document earns as much as a right one, because the reward uses no "
-        "gold answer",
-        "31: copying the answer into the thinking section increases the evidential "
-        "contribution E (closed: hardened)",
-        "25: repeating a document in the answer increases the evidential contribution E; the "
-        "division by √T reduces this effect only partly, as the paper defines it",
+        Loophole(
+            (),
+            "a wrong answer from a document earns as much as a right one, because the reward "
+            "uses no gold answer",
+        ),
+        Loophole(
+            (31,),
+            "copying the answer into the thinking section increases the evidential contribution E",
+            is_closed=True,
+        ),
+        Loophole(
+            (25,),
+            "repeating a document in the answer increases the evidential contribution E; the "
+            "division by √T reduces this effect only partly, as the paper defines it",
+            variants={25: ("repeated-before-the-answer", "repeated-in-the-answer")},
+        ),
     ),
     baselines=BASELINES,
     training=TRAINING,

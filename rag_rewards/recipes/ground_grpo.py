@@ -12,6 +12,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Preset,
     Recipe,
     RecipeDefinition,
@@ -286,18 +287,35 @@ _CHANGED = (
     ChangedDefault("0.8.0", "refusal.earned_by", default="any", hardened="any"),
 )
 _LOOPHOLES = (
-    "1, 2, 3: a gold answer also counts inside a list, a negation or another word (closed: "
-    "hardened)",
-    "6: the normalizer squad treats 3.14 as 314 (closed: hardened)",
-    "16, 24: an answer that contains only citation markers or '.' earns the format reward "
-    "(closed: hardened)",
-    "17, 18: citing every document, or one right document among wrong ones, counts as a "
-    "correct citation (closed: hardened)",
-    "25: every repetition of a right sentence is rewarded again (closed: hardened)",
-    "11, 13: tags without content earn up to 1 for tag_count and 1 for format, as the paper "
-    "defines it",
-    "31: with process.enabled, reasoning that only contains the answer entails it, as the paper "
-    "defines it",
+    Loophole(
+        (1, 2, 3),
+        "a gold answer also counts inside a list, a negation or another word",
+        is_closed=True,
+    ),
+    Loophole((6,), "the normalizer squad treats 3.14 as 314", is_closed=True),
+    Loophole(
+        (16, 24),
+        "an answer that contains only citation markers or '.' earns the format reward",
+        is_closed=True,
+    ),
+    Loophole(
+        (17, 18),
+        "citing every document, or one right document among wrong ones, counts as a correct "
+        "citation",
+        is_closed=True,
+    ),
+    Loophole((25,), "every repetition of a right sentence is rewarded again", is_closed=True),
+    Loophole(
+        (11, 13),
+        "tags without content earn up to 1 for tag_count and 1 for format, as the paper defines it",
+        variants={11: ("empty-sections",), 13: ("no-content",)},
+    ),
+    Loophole(
+        (31,),
+        "with process.enabled, reasoning that only contains the answer entails it, as the "
+        "paper defines it",
+        variants={31: ("answer-in-thinking",)},
+    ),
 )
 _COMPONENTS = (
     ComponentInfo("tag_count", "share of the required tags that occur exactly once"),
@@ -368,7 +386,9 @@ GROUND_GRPO = RecipeDefinition(
     changed_defaults=_CHANGED,
     loopholes=(
         *_LOOPHOLES,
-        "15: a negated or slightly changed refusal counts as a refusal (closed: hardened)",
+        Loophole(
+            (15,), "a negated or slightly changed refusal counts as a refusal", is_closed=True
+        ),
     ),
 )
 

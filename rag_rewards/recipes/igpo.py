@@ -13,6 +13,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Recipe,
     RecipeDefinition,
     TrainingData,
@@ -240,22 +241,46 @@ IGPO = RecipeDefinition(
         "outcome.tokens": {"set": "does not show what the answer asserts"},
     },
     loopholes=(
-        "1, 2: the F1 of a list or of a negation of the gold answer is above 0 (closed: hardened)",
-        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
-        "7: the last of many answer sections counts (closed: hardened)",
-        "33: a results block that the policy writes raises the likelihood of the answer; in a "
-        "transcript, it also counts as results (closed: hardened)",
-        "40: a guess in the words or in the query raises the likelihood without evidence (closed: "
-        "hardened)",
-        "43: invalid turns cost nothing, and a guess in them raises the likelihood (closed: "
-        "hardened)",
-        "a turn can lower the likelihood of the answer for the next one to regain it (attack 39): "
-        "the sum of the gains does not change, but the credit method igpo normalizes them (closed: "
-        "hardened)",
-        "with gain.kind=log, the gains have no bound and outweigh the outcome (attack 41; the "
-        "hardened profile rejects this setting)",
-        "with the credit method igpo, the number of turns changes the advantages (attack 42; "
-        "closed: hardened)",
+        Loophole(
+            (1, 2),
+            "the F1 of a list or of a negation of the gold answer is above 0",
+            is_closed=True,
+        ),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
+        Loophole((7,), "the last of many answer sections counts", is_closed=True),
+        Loophole(
+            (33,),
+            "a results block that the policy writes raises the likelihood of the answer; in a "
+            "transcript, it also counts as results",
+            is_closed=True,
+        ),
+        Loophole(
+            (40,),
+            "a guess in the words or in the query raises the likelihood without evidence",
+            is_closed=True,
+        ),
+        Loophole(
+            (43,),
+            "invalid turns cost nothing, and a guess in them raises the likelihood",
+            is_closed=True,
+        ),
+        Loophole(
+            (39,),
+            "a turn can lower the likelihood of the answer for the next one to regain it: the sum "
+            "of the gains does not change, but the credit method igpo normalizes them",
+            is_closed=True,
+        ),
+        Loophole(
+            (41,),
+            "with gain.kind=log, the gains have no bound and outweigh the outcome; the hardened "
+            "profile rejects this setting",
+            is_closed=True,
+        ),
+        Loophole(
+            (42,),
+            "with the credit method igpo, the number of turns changes the advantages",
+            is_closed=True,
+        ),
     ),
     changed_defaults=(
         ChangedDefault("0.8.0", "gain.count", default="all", hardened="all"),

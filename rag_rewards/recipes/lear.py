@@ -15,6 +15,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Recipe,
     RecipeDefinition,
     TrainingData,
@@ -329,18 +330,48 @@ LEAR = RecipeDefinition(
         ),
     },
     loopholes=(
-        "6, 27, 28: the normalizer squad treats 3.14 as 314; invisible words make a rationale "
-        "longer (closed: hardened)",
-        "7: the first of many answer sections counts (closed: hardened)",
-        "24: an extract that contains only '.' earns the full length reward (closed: hardened)",
-        "23: a copy of the documents without spaces between the words counts as short evidence "
-        "(closed: hardened)",
-        "13: a well-formed wrong response earns the format reward, as the paper defines it",
-        "1, 2, 3, 9, 10, 30: a list, a negation or a quotation has an F1 above 0, as the paper "
-        "defines it",
-        "25, 29: a longer rationale of new words earns up to 0.05 more, as the paper defines it",
-        "31: stating the answer in the rationale increases answer_rationale, as the paper "
-        "defines it",
+        Loophole(
+            (6, 27, 28),
+            "the normalizer squad treats 3.14 as 314; invisible words make a rationale longer",
+            is_closed=True,
+        ),
+        Loophole((7,), "the first of many answer sections counts", is_closed=True),
+        Loophole(
+            (24,), "an extract that contains only '.' earns the full length reward", is_closed=True
+        ),
+        Loophole(
+            (23,),
+            "a copy of the documents without spaces between the words counts as short evidence",
+            is_closed=True,
+        ),
+        Loophole(
+            (13,),
+            "a well-formed wrong response earns the format reward, as the paper defines it",
+            variants={13: ("no-content",)},
+        ),
+        Loophole(
+            (1, 2, 3, 9, 10, 30),
+            "a list, a negation or a quotation has an F1 above 0, as the paper defines it",
+            variants={
+                1: ("candidates",),
+                2: ("negated",),
+                3: ("longer-name",),
+                9: ("quoted",),
+                10: ("forged-block",),
+                30: ("sentence",),
+            },
+        ),
+        Loophole(
+            (25, 29),
+            "a longer rationale of new words earns up to 0.05 more, as the paper defines it",
+            variants={25: ("short-phrases", "seven-words"), 29: ("made-up-words",)},
+        ),
+        Loophole(
+            (31,),
+            "stating the answer in the rationale increases answer_rationale, as the paper "
+            "defines it",
+            variants={31: ("answer-in-reason",)},
+        ),
     ),
     changed_defaults=(
         ChangedDefault("0.3.0", "length.unit", default="words", hardened="words"),

@@ -9,6 +9,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Recipe,
     RecipeDefinition,
 )
@@ -118,12 +119,15 @@ RAG_TOTAL = RecipeDefinition(
         ChangedDefault("0.4.0", "citation.pattern", OLD_CITATION, OLD_CITATION),
     ),
     loopholes=(
-        "1, 2, 3, 9, 10, 25, 27, 28, 30: a gold answer also counts inside a list, a negation "
-        "or a quotation (closed: hardened)",
-        "6: the lower-case text 13.145 contains 3.14 (closed: hardened)",
-        "7, 12: every one of many answer sections counts (closed: hardened)",
-        "16, 19: citation markers without a claim count (closed: hardened)",
-        "17: citing every document gives a recall of 1 (closed: hardened)",
+        Loophole(
+            (1, 2, 3, 9, 10, 25, 27, 28, 30),
+            "a gold answer also counts inside a list, a negation or a quotation",
+            is_closed=True,
+        ),
+        Loophole((6,), "the lower-case text 13.145 contains 3.14", is_closed=True),
+        Loophole((7, 12), "every one of many answer sections counts", is_closed=True),
+        Loophole((16, 19), "citation markers without a claim count", is_closed=True),
+        Loophole((17,), "citing every document gives a recall of 1", is_closed=True),
     ),
     baselines=ctrl_rag.BASELINES,
     training=ctrl_rag.TRAINING,

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Recipe,
     RecipeDefinition,
     TrainingData,
@@ -205,16 +206,31 @@ SEARCH_R1 = RecipeDefinition(
         ),
     },
     loopholes=(
-        "1: with several required answers, a list of every candidate answer counts as right "
-        "(closed: hardened)",
-        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
-        "7: the last of many answer sections counts (closed: hardened)",
-        "33: in a transcript, a results block after a query counts as a search, even if the policy "
-        "wrote it (closed: hardened)",
-        "35: with scheme=format or searched, a query that lists every candidate answer can make a "
-        "result contain the gold answer, which earns up to 0.1",
-        "36: with scheme=outcome or format, an answer without a search earns the full reward",
-        "43: invalid turns until the limit cost nothing (closed: hardened)",
+        Loophole(
+            (1,),
+            "with several required answers, a list of every candidate answer counts as right",
+            is_closed=True,
+        ),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
+        Loophole((7,), "the last of many answer sections counts", is_closed=True),
+        Loophole(
+            (33,),
+            "in a transcript, a results block after a query counts as a search, even if the "
+            "policy wrote it",
+            is_closed=True,
+        ),
+        Loophole(
+            (35,),
+            "with scheme=format or searched, a query that lists every candidate answer can make "
+            "a result contain the gold answer, which earns up to 0.1",
+            variants={35: ("every candidate in a query",)},
+        ),
+        Loophole(
+            (36,),
+            "with scheme=outcome or format, an answer without a search earns the full reward",
+            variants={36: ("answer from memory",)},
+        ),
+        Loophole((43,), "invalid turns until the limit cost nothing", is_closed=True),
     ),
     deviations=(
         "only the words of the policy are read; the authors score the prompt, the response and the "

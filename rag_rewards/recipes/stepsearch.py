@@ -13,6 +13,7 @@ from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Recipe,
     RecipeDefinition,
     TrainingData,
@@ -204,14 +205,21 @@ STEPSEARCH = RecipeDefinition(
         ),
     },
     loopholes=(
-        "1, 2, 9, 10, 25, 30: the F1 of a text that contains the gold answer is above 0 "
-        "(closed: hardened)",
-        "6: the normalizer squad treats 3.14 as 314 and C++ as C (closed: hardened)",
-        "7: the last of many answer sections counts (closed: hardened)",
-        "16, 24: an answer without content earns 0 and not bad_end (closed: hardened)",
-        "33: in a transcript, a results block after a query counts as a search, even if the policy "
-        "wrote it (closed: hardened)",
-        "43: invalid turns until the limit cost nothing (closed: hardened)",
+        Loophole(
+            (1, 2, 9, 10, 25, 30),
+            "the F1 of a text that contains the gold answer is above 0",
+            is_closed=True,
+        ),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
+        Loophole((7,), "the last of many answer sections counts", is_closed=True),
+        Loophole((16, 24), "an answer without content earns 0 and not bad_end", is_closed=True),
+        Loophole(
+            (33,),
+            "in a transcript, a results block after a query counts as a search, even if the "
+            "policy wrote it",
+            is_closed=True,
+        ),
+        Loophole((43,), "invalid turns until the limit cost nothing", is_closed=True),
     ),
     deviations=(
         "a query that fits no search key changes no key; the authors' code then sets the last key "

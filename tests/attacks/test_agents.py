@@ -13,7 +13,7 @@ from rag_rewards.audit.rule_evidence import reward_of, rollout_of
 from rag_rewards.errors import DataError
 from rag_rewards.recipes import RECIPES
 
-from .test_attacks import listed_attacks
+from .test_attacks import excused, listed_attacks
 
 AGENTS = [case for case in CASES if case.form]
 AGENT_ATTACKS = {7, *range(33, 51)}
@@ -35,7 +35,7 @@ def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
             with pytest.raises(DataError, match=r"^response: a transcript cannot show"):
                 reward_of(recipe, case.attacked)
         return
-    if case.attack not in listed_attacks(case.recipe, closed=False):  # by definition
+    if (case.attack, case.variant) not in excused(case.recipe):  # by definition
         assert not pays(case, hardened=True)
 
 
@@ -45,16 +45,6 @@ def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
         case.attack for case in AGENTS if case.recipe == recipe and pays(case, hardened=False)
     }
     assert paying == listed_attacks(recipe) & AGENT_ATTACKS
-
-
-@pytest.mark.parametrize("recipe", RECIPES_OF)
-def test_open_attacks_pay_under_the_hardened_profile(recipe: str) -> None:
-    paying = {
-        case.attack
-        for case in AGENTS
-        if case.recipe == recipe and case.form != "transcript" and pays(case, hardened=True)
-    }
-    assert paying == listed_attacks(recipe, closed=False) & AGENT_ATTACKS
 
 
 @pytest.mark.parametrize("recipe", ["search-r1", "stepsearch"])

@@ -1,7 +1,7 @@
 """The known attacks: none pays under the hardened profile, and loopholes list the others.
 
 The cases are in `cases.CASES`. If an attack pays by the definition of a paper, the `loopholes` of
-the recipe list its number without the word "hardened".
+the recipe name its variant.
 """
 
 from __future__ import annotations
@@ -43,14 +43,19 @@ def gain(case: Case, hardened: bool) -> float:
     return after - before
 
 
-def listed_attacks(recipe: str, *, closed: bool | None = None) -> set[int]:
-    """Return the attacks in the loopholes of a recipe, or those that hardening closes or not."""
-    numbers: set[int] = set()
-    for text in RECIPES[recipe].loopholes:
-        head = re.match(r"[\d, ]+:", text)
-        if head and closed in (None, "hardened" in text):
-            numbers |= set(map(int, re.findall(r"\d+", head[0])))
-    return numbers
+def listed_attacks(recipe: str) -> set[int]:
+    """Return the attacks in the loopholes of a recipe."""
+    return {attack for each in RECIPES[recipe].loopholes for attack in each.attacks}
+
+
+def excused(recipe: str) -> set[tuple[int, str]]:
+    """Return the attacks that pay by the definition of the paper, with their variants."""
+    return {
+        (attack, variant)
+        for each in RECIPES[recipe].loopholes
+        for attack, variants in each.variants.items()
+        for variant in variants
+    }
 
 
 def test_cases_are_unique_and_belong_to_recipes() -> None:
@@ -66,7 +71,7 @@ def test_a_recipe_without_own_cases_lists_every_attack_that_pays(recipe: str) ->
 
 @pytest.mark.parametrize("case", RESPONSES, ids=lambda case: case.id)
 def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
-    if case.attack in listed_attacks(case.recipe, closed=False):
+    if (case.attack, case.variant) in excused(case.recipe):
         return  # by the paper's own definition
     before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=True))
     assert after <= before + MIN_GAIN, (
@@ -76,22 +81,45 @@ def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
 
 @pytest.mark.parametrize("recipe", CASES_OF)
 def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
-    """Attack 22 is a policy and has no cases."""
+    """Attack 22 is a policy, and attacks 39, 41 and 42 change the advantages of the turns."""
     paying = {
         case.attack for case in RESPONSES if case.recipe == recipe and gain(case, False) > MIN_GAIN
     }
-    listed = listed_attacks(recipe) - {14, 22, 29}
+    listed = listed_attacks(recipe) - {14, 22, 29, 39, 41, 42}
     assert (sorted(paying - listed - {29}), sorted(listed - paying)) == ([], []), (
         "(pays but is not listed, listed but does not pay)"
     )
 
 
 @pytest.mark.parametrize("recipe", CASES_OF)
-def test_loopholes_by_definition_pay_under_the_hardened_profile(recipe: str) -> None:
+def test_excused_variants_pay_under_the_hardened_profile(recipe: str) -> None:
     paying = {
-        case.attack for case in RESPONSES if case.recipe == recipe and gain(case, True) > MIN_GAIN
+        (case.attack, case.variant)
+        for case in CASES
+        if case.recipe == recipe and case.form != "transcript" and pays_when_hardened(case)
     }
-    assert listed_attacks(recipe, closed=False) - {22, 29} <= paying
+    assert excused(recipe) == paying, "(excused, pays)"
+
+
+def pays_when_hardened(case: Case) -> bool:
+    return gain(case, True) > (-MIN_GAIN if case.is_free else MIN_GAIN)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_loopholes_name_variants_that_exist(recipe: str) -> None:
+    variants = {(case.attack, case.variant) for case in CASES if case.recipe == recipe}
+    assert excused(recipe) <= variants
+    for loophole in RECIPES[recipe].loopholes:
+        assert loophole.variants.keys() <= set(loophole.attacks)
+        assert not (loophole.is_closed and loophole.variants)
+
+
+@pytest.mark.parametrize("recipe", CASES_OF)
+def test_an_open_loophole_names_its_variants(recipe: str) -> None:
+    """TruthRL's policy learns to abstain, although abstaining does not earn more."""
+    for loophole in RECIPES[recipe].loopholes:
+        if not loophole.is_closed and (recipe, loophole.attacks) != ("truthrl", (22,)):
+            assert loophole.variants.keys() == set(loophole.attacks)
 
 
 # --- degenerate policies -----------------------------------------------------------------------

@@ -112,6 +112,20 @@ def test_a_degenerate_policy_pays_if_it_earns_more_than_the_honest_policy() -> N
     assert "copies every document" in habits(lambda rollout: len(rollout.parsed.text) / 1e4)
 
 
+def test_the_policies_of_all_rows_are_tried() -> None:
+    """The first row has no documents, which the policy that copies documents needs."""
+    rows = [{"id": n, "response": "It is Paris.", "answers": "Paris"} for n in range(3)]
+    for row in rows[1:]:
+        row["documents"] = [{"id": 1, "text": "Paris lies on the Seine."}]
+    policies = {
+        each.name: each.row
+        for each in audit(substring_recipe(), rows).findings
+        if each.kind == "policy"
+    }
+    assert policies["copies every document"] == "2 rows"
+    assert policies["never abstains"] == "3 rows"
+
+
 def test_rows_need_gold_answers() -> None:
     with pytest.raises(UsageError, match="no row to attack"):
         audit("arena", [])

@@ -20,7 +20,7 @@ from rag_rewards.errors import SettingError
 from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.settings import describe
 
-from .test_attacks import MIN_GAIN, listed_attacks
+from .test_attacks import MIN_GAIN, excused
 
 NORMALIZERS = ("lower", "squad", "triviaqa", "unicode")
 METRICS = ("exact", "substring", "f1", "lenient", "judge", "cascade")
@@ -80,12 +80,12 @@ def attacks_on(
 
     With `dialect`, the attacks of search agents are left out, since they are in another dialect.
     """
-    by_definition = listed_attacks(name, closed=False)
+    by_definition = excused(name)
     pairs = [
         (case.honest, case.attacked, tuple(case.settings.items()), case.id)
         for case in CASES
         if case.recipe == name
-        and case.attack not in by_definition
+        and (case.attack, case.variant) not in by_definition
         and case.form != "transcript"
         and not (case.form and dialect)
     ]

@@ -11,6 +11,7 @@ from rag_rewards.compose import Sum
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
+    Loophole,
     Preset,
     Recipe,
     RecipeDefinition,
@@ -107,10 +108,10 @@ QUOTE_FIRST = RecipeDefinition(
     },
     rejected=shared.REJECTED,
     loopholes=(
-        "7: of many answer sections the first counts (closed: hardened)",
-        "16, 24: an answer without a word earns the format's weight (closed: hardened)",
-        "6: squad equates 3.14 with 314 (closed: hardened)",
-        "13: a well-formed wrong answer earns the weight of the format: by definition",
+        Loophole((7,), "of many answer sections the first counts", is_closed=True),
+        Loophole((16, 24), "an answer without a word earns the format's weight", is_closed=True),
+        Loophole((6,), "squad equates 3.14 with 314", is_closed=True),
+        Loophole((13,), "a well-formed wrong answer earns the weight of the format: by definition"),
     ),
     deviations=("white space between the sections is allowed",),
 )
