@@ -5,8 +5,10 @@
 `scores/NAME.jsonl` contains the results of a recipe for each row of the examples and of the
 attacks: the reward, its components, `correct` and the details, or the type and the field of an
 error. The file contains the complete details for the recipe's own examples, and a digest of the
-details for all other rows. `real_rows.jsonl` contains digests of the scores of real rows. These
-rows must not be part of the repository, so they are read from the folder `shared` next to it.
+details for all other rows. `constructed_rows.jsonl` contains digests of the scores of responses to
+the questions in `questions.jsonl`. `real_rows.jsonl` contains digests of the scores of responses to
+questions of public data sets. These questions must not be part of the repository, so they are read
+from the folder `shared` next to it. Without this folder, the file stays as it is.
 
 Missing evidence comes from `rag_rewards.audit.rule_evidence`, which needs no model.
 """
@@ -293,10 +295,13 @@ def _curriculum_results() -> Iterator[tuple[tuple[str, str], Result]]:
                     yield (label, settings), _brief(result)
 
 
-# --- real rows ----------------------------------------------------------------------------------
+# --- constructed and real rows ------------------------------------------------------------------
+
+CONSTRUCTED_FILE = HERE / "constructed_rows.jsonl"
+REAL_FILE = HERE / "real_rows.jsonl"
 
 
-def real_row_digests(name: str, sets: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, Any]]:
+def row_digests(name: str, sets: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, Any]]:
     """Return a digest of the scores of a recipe for each profile with its settings and each set.
 
     It contains the number of rows, the mean reward with six digits, and a hash of all results.
@@ -311,19 +316,29 @@ def real_row_digests(name: str, sets: Mapping[str, Sequence[Row]]) -> dict[str, 
     return digests
 
 
-def real_rows(shared: Path) -> dict[str, Sequence[Row]]:
-    """Return the rows of each data set, with responses that are made from their gold answers."""
-    from real_rows import SOURCES, responses
+def constructed_rows() -> dict[str, Sequence[Row]]:
+    """Return the rows of the questions in this folder."""
+    lines = (HERE / "questions.jsonl").read_bytes().splitlines()
+    return {"constructed": _with_responses(map(json.loads, lines))}
 
-    sets: dict[str, Sequence[Row]] = {
-        source.__name__: [
-            {**row, "id": f"{number}-{kind}", "group": number, "response": text}
-            for number, row in enumerate(source(shared / "data"))
-            for kind, text in responses(row).items()
-        ]
-        for source in SOURCES
-    }
+
+def real_rows(shared: Path) -> dict[str, Sequence[Row]]:
+    """Return the rows of each data set."""
+    from real_rows import SOURCES
+
+    sets = {source.__name__: _with_responses(source(shared / "data")) for source in SOURCES}
     return sets | dict(_parity_rows(shared / "parity"))
+
+
+def _with_responses(questions: Iterable[Row]) -> Sequence[Row]:
+    """Return each question with responses that are made from its gold answers."""
+    from real_rows import responses
+
+    return [
+        {**row, "id": f"{number}-{kind}", "group": number, "response": text}
+        for number, row in enumerate(questions)
+        for kind, text in responses(row).items()
+    ]
 
 
 def _parity_rows(parity: Path) -> Iterator[tuple[str, Sequence[Row]]]:
@@ -438,9 +453,9 @@ def read_scores(name: str) -> Pinned:
     return results
 
 
-def read_digests() -> dict[str, dict[str, list[Any]]]:
-    """Return the committed digests of the scores of real rows, by recipe and settings."""
-    lines = (HERE / "real_rows.jsonl").read_text("utf-8").splitlines()
+def read_digests(file: Path) -> dict[str, dict[str, list[Any]]]:
+    """Return the committed digests of a file, by recipe and settings."""
+    lines = file.read_text("utf-8").splitlines()
     return {entry.pop("settings"): entry for entry in map(json.loads, lines)}
 
 
@@ -459,15 +474,14 @@ def _sort_key(entry: Mapping[str, Any]) -> str:
     return re.sub(r"\d+", lambda digits: digits[0].zfill(3), entry["row"])
 
 
-def write_digests(shared: Path) -> None:
-    """Write the digests of the scores of real rows."""
-    sets = real_rows(shared)
+def write_digests(file: Path, sets: Mapping[str, Sequence[Row]]) -> None:
+    """Write the digests of the scores of all recipes."""
     entries = [
         {"settings": settings, **each}
         for name in RECIPES
-        for settings, each in real_row_digests(name, sets).items()
+        for settings, each in row_digests(name, sets).items()
     ]
-    _write_lines(HERE / "real_rows.jsonl", entries)
+    _write_lines(file, entries)
 
 
 def _scores_file(name: str) -> Path:
@@ -483,9 +497,12 @@ def _write_lines(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
 def main() -> None:
     for name in names():
         write_scores(name)
+    sys.path.insert(0, str(HERE.parent))
+    write_digests(CONSTRUCTED_FILE, constructed_rows())
     if SHARED.is_dir():
-        sys.path.insert(0, str(HERE.parent))
-        write_digests(SHARED)
+        write_digests(REAL_FILE, real_rows(SHARED))
+    else:
+        print(f"{REAL_FILE.name} is unchanged: the folder {SHARED} does not exist")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import pin
 import pytest
 
-from rag_rewards import RECIPES
+from rag_rewards import RECIPES, recipe
 
 
 @pytest.mark.parametrize("name", pin.names())
@@ -31,18 +31,44 @@ def real_rows(shared: Path) -> Mapping[str, Sequence[pin.Row]]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
+def test_scores_of_constructed_rows(name: str) -> None:
+    expected = digests_of(name, pin.CONSTRUCTED_FILE)
+    assert pin.row_digests(name, pin.constructed_rows()) == expected
+
+
+@pytest.mark.parametrize("name", RECIPES)
 def test_scores_of_real_rows(name: str, real_rows: Mapping[str, Sequence[pin.Row]]) -> None:
-    expected = {
-        settings: digests
-        for settings, digests in pin.read_digests().items()
+    expected = digests_of(name, pin.REAL_FILE)
+    assert pin.row_digests(name, real_rows) == expected
+
+
+def digests_of(name: str, file: Path) -> dict[str, Any]:
+    """Return the committed digests of a recipe by settings."""
+    digests = {
+        settings: each
+        for settings, each in pin.read_digests(file).items()
         if settings.partition(" ")[0] == name
     }
-    assert expected
-    assert pin.real_row_digests(name, real_rows) == expected
+    assert digests, f"{file.name} has no digest of {name}: run python tests/golden/pin.py"
+    return digests
 
 
-def test_the_digests_of_real_rows_belong_to_recipes() -> None:
-    assert {settings.partition(" ")[0] for settings in pin.read_digests()} == set(RECIPES)
+def test_the_digests_belong_to_recipes() -> None:
+    """A recipe that was added without the folder of real rows has no digest of real rows."""
+    constructed, real = (
+        {settings.partition(" ")[0] for settings in pin.read_digests(file)}
+        for file in (pin.CONSTRUCTED_FILE, pin.REAL_FILE)
+    )
+    assert constructed == set(RECIPES)
+    assert real <= set(RECIPES)
+
+
+def test_constructed_rows_get_different_rewards() -> None:
+    """Otherwise, a digest would not show a change."""
+    rows = pin.constructed_rows()["constructed"]
+    for name in RECIPES:
+        results = pin.score_rows(recipe(name), rows)
+        assert len({each.get("reward") for each in results}) > 1, name
 
 
 def test_the_comparison_tolerates_only_rounding() -> None:
