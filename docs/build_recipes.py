@@ -6,7 +6,7 @@ tests/test_site.py compares the pages with the code, and the ranges with the exa
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 from build_papers import papers
 
 from rag_rewards.definition import ComponentInfo, Recipe, RecipeDefinition
+from rag_rewards.documents import Document, Result
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.report.reasons import reason
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
@@ -21,6 +22,7 @@ from rag_rewards.rows import decode_row
 from rag_rewards.settings import Setting, describe
 from rag_rewards.training.advantages import group_advantages
 from rag_rewards.training.settings import NOT_STATED
+from rag_rewards.turns.turn import Turn
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "recipes"
@@ -197,9 +199,9 @@ def _example(definition: RecipeDefinition, built: Recipe) -> str:
     reasons = [
         f"`{row.id}`: {reason(row, score)}" for row, score in zip(group, scores, strict=True)
     ]
-    intro = _sum(built, scores[0]) + _caption(definition, len(group))
+    intro = _sum(built, group[0], scores[0]) + _caption(definition, len(group))
     listed = f"The reason for each reward:\n\n{_list(reasons)}"
-    return "\n".join((_question(group[0]), intro, table, listed))
+    return "\n".join((_question(group[0]), _response(group[0], scores[0]), intro, table, listed))
 
 
 def _values(component: str, scores: Sequence[Score]) -> list[str]:
@@ -207,15 +209,45 @@ def _values(component: str, scores: Sequence[Score]) -> list[str]:
 
 
 def _question(row: Rollout) -> str:
-    documents = (
-        f"[{label}] {document.title + ': ' if document.title else ''}{document.text}"
-        for label, document in zip(row.labels, row.documents or (), strict=True)
-    )
-    listed = "\n".join(documents)
-    return (
-        f"```text\n{row.question}\n\n{listed}\n\ngold: {_gold(row)}\n```\n\n"
-        f"The response `{row.id}`:\n\n```text\n{row.parsed.text.strip()}\n```\n"
-    )
+    """Return the question, its documents unless they are results of turns, and the gold answers."""
+    documents = "" if row.has_turns else _documents(row.labels, row.documents or ()) + "\n\n"
+    return f"```text\n{row.question}\n\n{documents}gold: {_gold(row)}\n```\n"
+
+
+def _response(row: Rollout, score: Score) -> str:
+    """Return the response, or all turns of a search agent with their results and rewards."""
+    if not row.has_turns:
+        return f"The response `{row.id}`:\n\n```text\n{row.parsed.text.strip()}\n```\n"
+    turns = zip(row.steps(), score.turns, strict=True)
+    parts = [
+        f"Turn {number} of the rollout `{row.id}`, {_of_turn(reward)}:\n\n"
+        f"```text\n{turn.text.strip()}{_results(turn)}\n```\n"
+        for number, (turn, reward) in enumerate(turns, 1)
+    ]
+    return "\n".join(parts)
+
+
+def _of_turn(reward: float | None) -> str:
+    return "without a reward" if reward is None else f"with a reward of {_number(reward)}"
+
+
+def _results(turn: Turn) -> str:
+    """Return the results that the environment returned after the words of the policy."""
+    if turn.results is None:
+        return ""
+    labels = (str(each.id or number) for number, each in enumerate(turn.results, 1))
+    listed = _documents(labels, turn.results)
+    return f"\n\nresults:\n{listed or 'none'}"
+
+
+def _documents(labels: Iterable[str], documents: Sequence[Document]) -> str:
+    """Return one line for each document, with the address of a web page."""
+    lines = []
+    for label, document in zip(labels, documents, strict=True):
+        address = f"{document.url} " if isinstance(document, Result) and document.url else ""
+        title = f"{document.title}: " if document.title else ""
+        lines.append(f"[{label}] {address}{title}{document.text}")
+    return "\n".join(lines)
 
 
 def _gold(row: Rollout) -> str:
@@ -225,14 +257,14 @@ def _gold(row: Rollout) -> str:
     return f"{required}; supporting: {', '.join(map(str, row.supporting))}"
 
 
-def _sum(built: Recipe, score: Score) -> str:
+def _sum(built: Recipe, row: Rollout, score: Score) -> str:
     """Return the equation with the components of the first rollout."""
     values = {name: _number(value) for name, value in score.components.items()}
     names = "|".join(sorted(map(re.escape, values), key=len, reverse=True))
     filled = re.sub(rf"\b({names})\b", lambda match: values[match[1]], built.equation)
     if filled == _number(score.value):
-        return f"Its reward is {filled}. "
-    return f"Its reward:\n\n```text\n{filled} = {_number(score.value)}\n```\n\n"
+        return f"The reward of `{row.id}` is {filled}. "
+    return f"The reward of `{row.id}`:\n\n```text\n{filled} = {_number(score.value)}\n```\n\n"
 
 
 def _caption(definition: RecipeDefinition, size: int) -> str:

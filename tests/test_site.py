@@ -73,6 +73,17 @@ def test_the_example_of_a_page_is_a_group_with_different_rewards(name: str) -> N
     assert all(row.id in text for row in group)
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_page_shows_every_message_and_result_of_its_example(name: str) -> None:
+    row = build_recipes.rows_of(name)[0]
+    text = build_recipes.page(RECIPES[name])
+    assert row.question in text
+    for turn in row.steps():
+        assert turn.text.strip() in text
+    for document in row.documents or ():
+        assert text.count(document.text) == 1
+
+
 # --- the site ----------------------------------------------------------------------------------
 
 
