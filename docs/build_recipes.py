@@ -16,7 +16,7 @@ from build_papers import papers
 from rag_rewards.definition import ComponentInfo, Recipe, RecipeDefinition
 from rag_rewards.documents import Document, Result
 from rag_rewards.recipes import RECIPES, recipe
-from rag_rewards.report.reasons import reason
+from rag_rewards.report.reasons import no_spread_of, reason
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_row
 from rag_rewards.settings import Setting, describe
@@ -196,8 +196,10 @@ def _example(definition: RecipeDefinition, built: Recipe) -> str:
         ("hardened", *(_number(s.value) if isinstance(s, Score) else "–" for s in hardened)),
     ]
     table = _table(("", *(row.id for row in group)), lines)
+    no_spread = no_spread_of([score.components for score in scores])
     reasons = [
-        f"`{row.id}`: {reason(row, score)}" for row, score in zip(group, scores, strict=True)
+        f"`{row.id}`: {reason(row, score, no_spread)}"
+        for row, score in zip(group, scores, strict=True)
     ]
     intro = _sum(built, group[0], scores[0]) + _caption(definition, len(group))
     listed = f"The reason for each reward:\n\n{_list(reasons)}"

@@ -136,7 +136,16 @@ def _clr(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
 
 
 def _clr_normalized(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
-    return "clr, scaled between the minimum and the maximum of the group", ""
+    scaled = "clr, scaled between the minimum and the maximum of the group"
+    return scaled if value else f"{scaled}; 0 at the minimum, and if all are equal", ""
+
+
+def _consistent(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
+    if cause := (row.details or {}).get("not_verified"):
+        return f"not compared with the documents: {cause}", ""
+    if value:
+        return "no document contradicts the response", ""
+    return "a document contradicts the response", "leave out what a document contradicts"
 
 
 def _bonus(row: ScoredRow, value: float, configuration: Configuration) -> Reason:
@@ -174,6 +183,7 @@ _REASONS: dict[str, Callable[[ScoredRow, float, Configuration], Reason]] = {
     "evidential_contribution": _contribution,
     "clr": _clr,
     "clr_normalized": _clr_normalized,
+    "consistent": _consistent,
     "bonus": _bonus,
     "length": _length,
 }

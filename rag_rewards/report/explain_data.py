@@ -14,6 +14,7 @@ from rag_rewards.report.explain_row import explain_member, tokenizer_of
 from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.explanation import explain as explain_scored
 from rag_rewards.report.group_explanation import GroupExplanation
+from rag_rewards.report.reasons import no_spread_of
 from rag_rewards.report.rows import RowFault, advantages, rescored
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -99,10 +100,15 @@ def explain_group(
     if not scored:
         raise UsageError(f"no rollout of the group can be scored: {faults[0].message}")
     values = advantages(scored, [range(len(scored))])
+    no_spread = no_spread_of([each.components or {} for each in scored])
     return GroupExplanation(
         rollouts=[
             explain_scored(
-                each, advantage=value, tokenizer=tokenizer, equation=scorer.reward.equation
+                each,
+                no_spread=no_spread,
+                advantage=value,
+                tokenizer=tokenizer,
+                equation=scorer.reward.equation,
             )
             for each, value in zip(scored, values, strict=True)
         ],

@@ -15,6 +15,7 @@ from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.explanation import Explanation, explain
+from rag_rewards.report.reasons import no_spread_of
 from rag_rewards.report.rows import RowFault, advantages, read_rows, recorded_recipe, rescored
 from rag_rewards.report.what_if import scored_variants
 from rag_rewards.rollout import Rollout
@@ -79,6 +80,7 @@ def explain_member(
         raise UsageError(f"row {row_id} cannot be scored: {reason}")
     explanation = explain(
         scored[position],
+        no_spread=no_spread_of([each.components or {} for each in scored]),
         advantage=advantages(scored, [range(len(scored))])[position],
         tokenizer=tokenizer,
         equation=scorer.reward.equation,

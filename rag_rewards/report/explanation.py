@@ -195,6 +195,7 @@ class Explanation(
 def explain(
     row: ScoredRow,
     *,
+    no_spread: str = "",
     advantage: float | None = None,
     tokenizer: Tokenizer | None = None,
     equation: str = "",
@@ -203,7 +204,8 @@ def explain(
 ) -> Explanation:
     """Explain a scored row, without variants of its response.
 
-    `each_document` adds the contribution of each document to each segment. `configuration` is the
+    `no_spread` is the reason for rewards of 0 in the group. `each_document` adds the contribution
+    of each document to each segment. `configuration` is the
     recipe with its settings that scored the row; by default it is read from the signature.
     """
     scored_with = configuration or Configurations().of(row)
@@ -218,7 +220,7 @@ def explain(
         step=row.step,
         correct=row.correct,
         advantage=advantage,
-        reason=reason(row, row.score),
+        reason=reason(row, row.score, no_spread),
         equation=equation,
         signature=row.signature or "",
         gold=gold_aliases(row),

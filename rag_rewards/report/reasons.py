@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rag_rewards.rollout import Rollout, Score
@@ -13,8 +13,14 @@ FOREIGN = (AttributeError, KeyError, TypeError, ValueError)
 UNREADABLE = "the details of the row have another form than those of this package"
 
 
-def reason(rollout: Rollout, score: Score) -> str:
-    """Return the reason for a score: answer, citations and evidence, then faults of the format."""
+Components = Mapping[str, float | None]
+
+
+def reason(rollout: Rollout, score: Score, no_spread: str = "") -> str:
+    """Return the reason for a score: answer, citations and evidence, then faults of the format.
+
+    `no_spread` is the reason for rewards of 0 in the group, from `no_spread_of`.
+    """
     try:
         reasons = _from_details(rollout, score)
     except FOREIGN:
@@ -23,13 +29,27 @@ def reason(rollout: Rollout, score: Score) -> str:
         reasons.append("wrong format")
     if rollout.finish_reason == "length":
         reasons.append("cut at the length limit")
+    if score.value == 0 and no_spread:
+        reasons.append(no_spread)
     return "; ".join(reasons) or "nothing parsed"
+
+
+def no_spread_of(group: Sequence[Components]) -> str:
+    """Return why the min-max scaling gives 0 to all rollouts of a group; "" if it does not.
+
+    >>> no_spread_of([{"clr": 1.3, "clr_normalized": 0.0}] * 2)
+    '0: all clr of the group are equal'
+    """
+    if len(group) < 2 or any(each.get("clr_normalized") != 0 for each in group):
+        return ""
+    is_equal = len({each.get("clr") for each in group}) == 1
+    return f"0: {'all clr of the group are equal' if is_equal else 'clr has no spread'}"
 
 
 def _from_details(rollout: Rollout, score: Score) -> list[str]:
     details = score.details
     return [
-        *_answer(details, score),
+        *(_consistency if "consistent" in score.components else _answer)(details, score),
         *_decision(details),
         *_documents(details, rollout),
         *_statements(details),
@@ -57,6 +77,18 @@ def _answer(details: Any, score: Score) -> Iterator[str]:
     else:
         verdicts = {1.0: "right", 0.0: "wrong"}
         yield f"{quoted} is {verdicts.get(score.correct, f'partly right ({score.correct:.2f})')}"
+
+
+def _consistency(details: Any, score: Score) -> Iterator[str]:
+    """Yield whether the documents contradict the response, which decides on its reward."""
+    answer = details.get("answer")
+    quoted = f"“{shorten(answer, 48)}”" if answer else "the response"
+    if cause := details.get("not_verified"):
+        yield f"{quoted} is not compared with the documents: {cause}"
+    elif score.components["consistent"]:
+        yield f"no document contradicts {quoted}"
+    else:
+        yield f"a document contradicts {quoted}"
 
 
 def _decision(details: Any) -> Iterator[str]:

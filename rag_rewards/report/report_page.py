@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from rag_rewards.report.comparison.values import value_names
 from rag_rewards.report.explanation import Explanation, explain
 from rag_rewards.report.facts import Facts, facts_of
 from rag_rewards.report.page import html_page, write_page
+from rag_rewards.report.reasons import no_spread_of
 from rag_rewards.report.rows import (
     Configurations,
     RowFault,
@@ -205,11 +207,12 @@ def _explanation_blocks(
     block_of: list[int | None] = [None] * len(rows)
     blocks: list[dict[str, Any]] = []
     configurations = Configurations()
+    no_spread = _no_spread(rows, groups)
     size = 0
     first = {each[0] for each in _showcase(rows, groups)}
     order = [*sorted(first), *(number for number in _spread(len(groups)) if number not in first)]
     for members in _block_members(order, groups, rows):
-        block = explanation_block(rows, members, row_advantages, configurations)
+        block = explanation_block(rows, members, row_advantages, configurations, no_spread)
         size += len(zlib.compress(msgspec.json.encode(block), 6))
         if size > TEXT_BYTES and blocks:
             break
@@ -217,6 +220,15 @@ def _explanation_blocks(
             block_of[i] = len(blocks)
         blocks.append(block)
     return blocks, block_of
+
+
+def _no_spread(rows: Sequence[ScoredRow], groups: Sequence[Sequence[int]]) -> dict[int, str]:
+    """Return the reason for rewards of 0 of each row whose group has no spread."""
+    reasons: dict[int, str] = {}
+    for members in groups:
+        if each := no_spread_of([rows[i].components or {} for i in members]):
+            reasons |= dict.fromkeys(members, each)
+    return reasons
 
 
 def _spread(n: int) -> Iterator[int]:
@@ -246,13 +258,22 @@ def explanation_block(
     members: Sequence[int],
     row_advantages: Sequence[float | None],
     configurations: Configurations,
+    no_spread: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the explanations of some rows by position. Each distinct document occurs once."""
+    """Return the explanations of some rows by position. Each distinct document occurs once.
+
+    `no_spread` contains the reasons for rewards of 0 in the groups of the rows, by position.
+    """
     texts: dict[str, int] = {}
     explanations: dict[str, Any] = {}
     for i in members:
         configuration = configurations.of(rows[i])
-        explanation = explain(rows[i], advantage=row_advantages[i], configuration=configuration)
+        explanation = explain(
+            rows[i],
+            no_spread=no_spread.get(i, ""),
+            advantage=row_advantages[i],
+            configuration=configuration,
+        )
         explanations[str(i)] = _compact(explanation, texts)
     return {"texts": list(texts), "rows": explanations}
 

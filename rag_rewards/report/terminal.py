@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.groups import positions_by_key
-from rag_rewards.report.reasons import reason
+from rag_rewards.report.reasons import Components, no_spread_of, reason
 from rag_rewards.rows import ScoredRow, Totals
 from rag_rewards.shorten import plain, shorten
 from rag_rewards.training.advantages import mean_std
@@ -33,7 +33,11 @@ class TableRow(NamedTuple):
     group: str
     reward: float | None
     reason: str
+    components: Components
 
+
+Groups = Mapping[str, Sequence[TableRow]]
+"""The rows of each group, by the name of the group or the id of a row without one."""
 
 _ROW = msgspec.json.Decoder(ScoredRow)
 
@@ -42,7 +46,8 @@ def table_rows(lines: bytes) -> Iterator[TableRow]:
     """Yield the table rows of scored rows, which are JSON lines."""
     for line in lines.split(b"\n")[:-1]:
         row = _ROW.decode(line)
-        yield TableRow(str(row.id), row.key or "", row.reward, reason(row, row.score))
+        components = row.components or {}
+        yield TableRow(str(row.id), row.key or "", row.reward, reason(row, row.score), components)
 
 
 def print_scores(
@@ -56,14 +61,15 @@ def print_scores(
     """Print the means, the best and worst rollouts with reasons, and the groups."""
     console.print(Text.assemble((title, "bold"), f"   reward = {equation}"))
     console.print(_means(totals))
+    groups = _grouped(rows)
     scored = sorted(
         (r for r in rows if r.reward is not None), key=lambda row: row.reward or 0.0, reverse=True
     )
     if scored:
-        console.print(_rollouts("best", scored[:show]))
+        console.print(_rollouts("best", scored[:show], groups))
         if len(scored) > show:
-            console.print(_rollouts("worst", scored[max(show, len(scored) - show) :]))
-    groups = _grouped(rows)
+            worst = scored[max(show, len(scored) - show) :]
+            console.print(_rollouts("worst", worst, groups))
     if any(len(members) > 1 for members in groups.values()):
         console.print(_groups(groups))
 
@@ -75,21 +81,23 @@ def _means(totals: Totals) -> Table:
     return table
 
 
-def _rollouts(title: str, rows: Sequence[TableRow]) -> Table:
+def _rollouts(title: str, rows: Sequence[TableRow], groups: Groups) -> Table:
     table = titled_table(title, ("reward", "rollout", "reason"), numbers=("reward",))
     for row in rows:
         # Text, because square brackets in a response would be read as markup.
-        name, reason = Text(plain(row.id), style="cyan"), Text(plain(row.reason))
-        table.add_row(f"{row.reward:.3f}", name, reason)
+        no_spread = no_spread_of([each.components for each in groups[row.group or row.id]])
+        reasons = f"{row.reason}; {no_spread}" if row.reward == 0 and no_spread else row.reason
+        name = Text(plain(row.id), style="cyan")
+        table.add_row(f"{row.reward:.3f}", name, Text(plain(reasons)))
     return table
 
 
-def _grouped(rows: Sequence[TableRow]) -> dict[str, list[TableRow]]:
+def _grouped(rows: Sequence[TableRow]) -> Groups:
     groups = positions_by_key(row.group or row.id for row in rows)
     return {key: [rows[i] for i in positions] for key, positions in groups.items()}
 
 
-def _groups(groups: dict[str, list[TableRow]], limit: int = 12) -> Table:
+def _groups(groups: Groups, limit: int = 12) -> Table:
     """Return statistics of the first groups. Equal rewards in a group give no training signal."""
     numbers = ("n", "mean", "std", "best", "worst")
     table = titled_table("groups", ("group", *numbers, "signal"), numbers=numbers)

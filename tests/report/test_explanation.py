@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
+from rag_rewards.cli import main
+from rag_rewards.model_options import ModelOptions
+from rag_rewards.report.explain_row import explain_row
 from rag_rewards.report.explanation import explain, passages
 from rag_rewards.report.explanation_terminal import colored_response
-from rag_rewards.report.rows import Configuration, Configurations
+from rag_rewards.report.reasons import no_spread_of
+from rag_rewards.report.report_page import contents
+from rag_rewards.report.rows import Configuration, Configurations, read_rows
 from rag_rewards.report.segments import segments, token_texts
 from rag_rewards.rows import ScoredRow
 from rag_rewards.signature import signature_of
@@ -168,3 +175,69 @@ def test_the_color_of_a_word_shows_sign_and_size() -> None:
     assert styles["Paris "] == "white on rgb(0,130,40)"
     assert styles["["].startswith("bold underline white on rgb(")
     assert "It " not in styles
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NO_SPREAD = "0: all clr of the group are equal"
+
+
+def scored_examples(name: str, folder: Path, *arguments: str) -> str:
+    """Return the path of the scored examples of a recipe."""
+    scored = str(folder / "scored.jsonl")
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["score", str(EXAMPLES / f"{name}.jsonl"), "-r", name, "-o", scored, *arguments])
+    return scored
+
+
+def test_a_group_without_spread_explains_its_rewards_of_0(tmp_path: Path) -> None:
+    scored = scored_examples("ctrl-rag", tmp_path)
+    reasons = {
+        row: explain_row(scored, row, None, ModelOptions()).reason
+        for row in ("alamillo-right-twin-once-more", "kiwi-refuses", "cinnabar-wrong-mine")
+    }
+    assert [row for row, each in reasons.items() if each.endswith(f"; {NO_SPREAD}")] == [
+        "alamillo-right-twin-once-more",
+        "kiwi-refuses",
+    ]
+    rows = [row for line in Path(scored).read_text("utf-8").splitlines()
+            if (row := json.loads(line))["group"] in ("kiwi", "cinnabar")]  # fmt: skip
+    group = rr.explain_group(rows, "ctrl-rag").rollouts
+    assert all(each.reason.endswith(NO_SPREAD) for each in group)
+
+
+def test_the_tables_and_the_report_name_a_group_without_spread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scored = scored_examples("ctrl-rag", tmp_path, "--table")
+    assert NO_SPREAD in " ".join(capsys.readouterr().out.split())
+    rows = list(read_rows(scored).rows)
+    _, packed = contents(rows, [], "", "")
+    explanations = packed["block-0"]["rows"]
+    named = {rows[int(i)].group for i, each in explanations.items() if NO_SPREAD in each["reason"]}
+    assert named == {"kiwi", "alamillo"}
+
+
+def test_a_group_with_a_minimum_of_spread_has_another_reason() -> None:
+    scaled = [{"clr": value, "clr_normalized": 0.0} for value in (1.0, 1.1)]
+    assert no_spread_of(scaled) == "0: clr has no spread"
+    assert no_spread_of(scaled[:1]) == ""
+    assert no_spread_of([*scaled, {"clr": 2.0, "clr_normalized": 1.0}]) == ""
+    assert no_spread_of([{"accuracy": 0.0}] * 2) == ""
+
+
+def test_binary_rar_explains_whether_documents_contradict(tmp_path: Path) -> None:
+    scored = scored_examples("binary-rar", tmp_path)
+    explained = {
+        row: explain_row(scored, row, None, ModelOptions())
+        for row in ("consistent", "contradiction", "truncated")
+    }
+    assert [each.reason.split(";")[0] for each in explained.values()] == [
+        "no document contradicts “King Olav Kyrre founded Bergen in 1070.”",
+        "a document contradicts “King Olav Kyrre founded Bergen in 1170.”",
+        "“King Olav Kyrre founded Bergen in” is not compared with the documents: truncated",
+    ]
+    assert [each.components[0].reason for each in explained.values()] == [
+        "no document contradicts the response",
+        "a document contradicts the response",
+        "not compared with the documents: truncated",
+    ]
