@@ -213,6 +213,11 @@ _CLR = {
     "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking section"),
     **HARDENED_ACCURACY,
 }
+_COPIES = (
+    "copying or repeating a document in the answer increases the evidential contribution E, so "
+    "that it earns more than an answer in other words, as `argon-copies-the-document` of the "
+    "examples; the division by √T reduces this effect only partly, as the paper defines it"
+)
 _LOOPHOLES = (
     Loophole(
         (1, 2, 3, 9, 10, 27, 28, 30),
@@ -233,8 +238,7 @@ _LOOPHOLES = (
     ),
     Loophole(
         (25,),
-        "repeating a document in the answer increases the evidential contribution E; the "
-        "division by √T reduces this effect only partly, as the paper defines it",
+        _COPIES,
         variants={25: ("repeated-before-the-answer",)},
     ),
 )
@@ -332,8 +336,7 @@ CTRL_RAG_CLR = RecipeDefinition(
         ),
         Loophole(
             (25,),
-            "repeating a document in the answer increases the evidential contribution E; the "
-            "division by √T reduces this effect only partly, as the paper defines it",
+            _COPIES,
             variants={25: ("repeated-before-the-answer", "repeated-in-the-answer")},
         ),
     ),

@@ -39,6 +39,9 @@ class TableRow(NamedTuple):
 Groups = Mapping[str, Sequence[TableRow]]
 """The rows of each group, by the name of the group or the id of a row without one."""
 
+DIGITS = 3
+"""Decimal places of a reward in the tables of rollouts."""
+
 _ROW = msgspec.json.Decoder(ScoredRow)
 
 
@@ -58,12 +61,17 @@ def print_scores(
     rows: Sequence[TableRow],
     show: int = 3,
 ) -> None:
-    """Print the means, the best and worst rollouts with reasons, and the groups."""
+    """Print the means, the best and worst rollouts with reasons, and the groups.
+
+    Rollouts with the same reward, as it is printed, keep their order.
+    """
     console.print(Text.assemble((title, "bold"), f"   reward = {equation}"))
     console.print(_means(totals))
     groups = _grouped(rows)
     scored = sorted(
-        (r for r in rows if r.reward is not None), key=lambda row: row.reward or 0.0, reverse=True
+        (row for row in rows if row.reward is not None),
+        key=lambda row: round(row.reward or 0.0, DIGITS),
+        reverse=True,
     )
     if scored:
         console.print(_rollouts("best", scored[:show], groups))
@@ -88,7 +96,7 @@ def _rollouts(title: str, rows: Sequence[TableRow], groups: Groups) -> Table:
         no_spread = no_spread_of([each.components for each in groups[row.group or row.id]])
         reasons = f"{row.reason}; {no_spread}" if row.reward == 0 and no_spread else row.reason
         name = Text(plain(row.id), style="cyan")
-        table.add_row(f"{row.reward:.3f}", name, Text(plain(reasons)))
+        table.add_row(f"{row.reward:.{DIGITS}f}", name, Text(plain(reasons)))
     return table
 
 
