@@ -23,7 +23,8 @@ def min_max(
     """Return R′ = (R − min)/(max − min + ε) for the values R of a group.
 
     With a floor f, the result is f + (1 − f)·R′, in the range from f to 1. If max − min is at most
-    `min_spread`, R′ is 0 or 1 for all values, according to `no_spread`. Source: CTRL-RAG, Eq. 14.
+    `min_spread`, R′ is 0 or 1 for all values, according to `no_spread`; this includes a single
+    value. Source: CTRL-RAG, Eq. 14.
 
     >>> min_max([1.0, 1.0]), [round(v, 6) for v in min_max([0.0, 1.0, 4.0])]
     ([0.0, 0.0], [0.0, 0.25, 1.0])
@@ -50,7 +51,7 @@ class GroupMinMax(Composite):
                           the maximum; the others get 0
 
     A rollout without a value of the reward or of `among` stays unscored and does not affect its
-    group. Source: CTRL-RAG, Eq. 14.
+    group. Source: CTRL-RAG, Eq. 14, which gives 0 in a group of one rollout.
     """
 
     reward: Reward

@@ -140,7 +140,10 @@ class CtrlRag(Clr, frozen=True):
 
 
 def ctrl_rag(settings: CtrlRag) -> Recipe:
-    """Return R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15."""
+    """Return R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15.
+
+    R′_CLR of a single rollout, as in a validation, is 1 if E > τ, otherwise 0; Eq. 14 gives 0.
+    """
     likelihood = _likelihood(settings)
     contribution, clr = _components(likelihood)
     accuracy = answer_match(settings.sections, settings.accuracy)

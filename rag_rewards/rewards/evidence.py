@@ -227,8 +227,9 @@ class Lengths:
     distinct           repetitions of the documents do not count as rationale (hardened)
     separated          words without spaces between them do not shorten the evidence (hardened)
 
-    Titles of documents do not count. Raises DataError for a row without documents, and SettingError
-    for the unit tokens without a tokenizer. Source: LEAR, Eq. 6 and 7; the text after Eq. 9 states
+    Both rewards are 0 if the rationale or the evidence is missing or empty, which the paper does not
+    define. Titles of documents do not count. Raises DataError for a row without documents, and
+    SettingError for the unit tokens without a tokenizer. Source: LEAR, Eq. 6 and 7; the text after Eq. 9 states
     the mean.
     """
 

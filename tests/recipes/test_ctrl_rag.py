@@ -93,6 +93,12 @@ def test_groups_are_scaled_separately():
     assert values(by_question) == pytest.approx([0, 1])
 
 
+def test_a_group_of_one_is_not_scaled():
+    """Eq. 14 gives 0, so that no validation with one rollout per prompt could show a reward."""
+    assert [values([row(e)]) for e in (0.5, 1.0, 1.01, 8)] == [[0], [0], [1], [1]]
+    assert values([row(8, right=False)]) == [0]
+
+
 def test_groups_without_spread():
     rows = [row(4), row(4), row(4, right=False)]
     assert values(rows) == [0, 0, 0]

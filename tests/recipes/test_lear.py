@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
@@ -75,6 +76,15 @@ def test_lengths(reason, extract, rationale, evidence):
     assert result["length_evidence"] == pytest.approx(evidence, abs=1e-6)
     assert result["length"] == pytest.approx((rationale + evidence) / 2, abs=1e-6)
     assert result["format"] == (1.0 if reason and extract else 0.0)
+
+
+@pytest.mark.parametrize("section", ["reason", "extract"])
+def test_a_missing_section_has_no_length_reward(section):
+    """The length reward of the other section is 0, too."""
+    text = re.sub(rf"<{section}>.*</{section}>", "", response(4, 4))
+    result = score(text).components
+    assert result["length"] == result["length_rationale"] == result["length_evidence"] == 0.0
+    assert score(response(4, 4)).components["length"] > 0.7
 
 
 def test_length_settings():
