@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,7 +13,9 @@ import pytest
 from rag_rewards.report.explanation import Variant, explain
 from rag_rewards.report.explanation_svg import explanation_svg
 from rag_rewards.rows import ScoredRow
+from rag_rewards.version import __version__
 
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "explain.svg"
 SVG = "{http://www.w3.org/2000/svg}"
 ROW: dict[str, Any] = {
     "id": "1",
@@ -27,6 +30,13 @@ ROW: dict[str, Any] = {
         "without": {"1": [-1.0, -1.0, -3.0, -0.5, -1.0, -1.0, -1.0]},
     },
 }
+
+
+def test_the_picture_of_the_pages_is_from_this_version() -> None:
+    """docs/look.md contains the command that writes it."""
+    picture = parsed(PICTURE.read_text("utf-8"))
+    signature = picture.findtext(f"{SVG}desc") or ""
+    assert signature.startswith(f"rag-rewards {__version__} ctrl-rag ")
 
 
 def svg_of(width: int = 100, **fields: Any) -> ElementTree.Element:
