@@ -46,24 +46,40 @@ _LABEL = re.compile(r"\D{0,12}\d{1,4}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
-# Control characters other than white space, an override of the direction, private characters, and
-# marks that strike a character out or enclose it, without that of the keycaps of emojis.
+# Characters of which no one knows what a reader sees: control characters other than white space and
+# a lone "\r", overrides of the direction, private characters, noncharacters, and marks that strike
+# a character out or enclose it, without that of the keycaps of emojis. Tags are unreadable outside
+# of flags, and variation selectors in runs or, if supplementary, not after an ideograph.
 _UNREADABLE = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202d\u202e\ue000-\uf8ff\U000f0000-\U0010ffff"
-    "\u0334-\u0338\u0488\u0489\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2\u20e4-\u20e6\u20ea"
-    "\u20eb\ua670-\ua672]"
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202d\u202e\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff"
+    "\U000f0000-\U0010ffff\u0334-\u0338\u0488\u0489\u20d2\u20d3\u20d8-\u20da\u20dd-\u20e0\u20e2"
+    "\u20e4-\u20e6\u20ea\u20eb\ua670-\ua672\ufff9-\ufffb]"
+    "|\r(?!\n)|(?<![0-9#*\ufe0f])\u20e3"
+    "|(?<![\U0001f3f4\U000e0020-\U000e007e])[\U000e0000-\U000e007f]"
+    "|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2}"
+    "|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
+)
+# Embeddings and isolates have a use only in a text with letters that are written from the right.
+_EMBEDDING = re.compile("[\u202a\u202b\u2066-\u2068]")
+_FROM_THE_RIGHT = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdcf\ufdf0-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
 
 
 def is_unreadable(text: str) -> bool:
     r"""Return whether a text contains characters of which no one knows what a reader sees.
 
-    These are control characters, private characters, and marks that strike out or enclose others.
+    These are control characters, private characters, marks that strike out or enclose others, and
+    changes of the direction in a text whose letters have only one.
 
     >>> [is_unreadable(text) for text in ("Paris\b\b", "Paris \u20e0", "São Paulo\n", "1️⃣ Paris")]
     [True, True, False, False]
     """
-    return _UNREADABLE.search(text) is not None
+    if _UNREADABLE.search(text):
+        return True
+    if text.isascii() or not _EMBEDDING.search(text):
+        return False
+    return _FROM_THE_RIGHT.search(text) is None
 
 
 def shown(text: str, *, links: bool = False) -> str:

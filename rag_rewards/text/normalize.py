@@ -86,6 +86,7 @@ _TYPOGRAPHY = str.maketrans(
     dict.fromkeys("‘’‚‛ʼʹʻ′´`＇", "'")
     | dict.fromkeys("“”„‟″«»", '"')
     | dict.fromkeys("‐‑‒–—―−﹣－", "-")
+    | {"⁄": "/"}  # NFKC reads ½ with it
 )
 # Symbols around a word in Markdown or in a table. Other symbols (+ $ ° …) have a meaning.
 _WRAPPERS = frozenset("`´|<>=~^¨")
@@ -98,6 +99,7 @@ _BEFORE_NFKC: dict[int, int | str] = {0xFDFA: 0xF8FA, 0xFDFB: 0xF8FB, 0xB4: "'"}
 # digits (H₂O, km²). Others get a mark before them, which is a letter unless a digit is before it.
 _MARK_OF_RAISED = "\ua71b"
 _SCRIPT = re.compile(r"(?<![^\W\d_])(?:[⁺⁻]?[⁰¹²³⁴-⁹]+|(?P<lowered>[₊₋]?[₀-₉]+))")
+_BEFORE_FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅟↉])")
 _LATIN = re.compile("[a-z]")
 _LOOK_ALIKE = re.compile(f"[{''.join(map(chr, _LOOK_ALIKES))}]")
 _UNSPACED = re.compile(r"\S+")
@@ -178,7 +180,7 @@ def fold(text: str) -> str:
         return text.encode().translate(_FOLDED, _ASCII_CONTROLS).decode()
     marks, invisible = _unicode_patterns()
     text = _SCRIPT.sub(_script, invisible.sub("", marks.sub(r"\1", text)))
-    text = text.translate(_BEFORE_NFKC)
+    text = _BEFORE_FRACTION.sub(" ", text).translate(_BEFORE_NFKC)  # 1½ is not 11/2
     # Case folding can undo NFKC, and NFKC can produce new capitals. Two rounds are stable.
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text).casefold()

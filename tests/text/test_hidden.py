@@ -119,14 +119,32 @@ def test_the_time_is_linear(unit: str) -> None:
     assert_linear(lambda size: shown(unit * (size // len(unit))), 500_000)
 
 
-@pytest.mark.parametrize("char", ["\b", "\x1b", "\x7f", "\ue000", "\u0336", "\u20e0", "\u202e"])
+@pytest.mark.parametrize(
+    "char",
+    ["\b", "\x1b", "\x7f", "\r", "\ue000", "\u0336", "\u20e0", "\u20e3", "\u202e", "\u2067",
+     "\ufff9", "\uffff", "\U000e006e\U000e006f", "\ufe00\ufe01", "\U000e0100"],
+)  # fmt: skip
 def test_characters_that_nobody_reads_alike(char):
     assert is_unreadable(f"Paris {char}")
 
 
 @pytest.mark.parametrize(
     "text",
-    ["Paris\t\r\n\f", "می\u200cخواهم", "1\ufe0f\u20e3 Paris", "Sa\u0303o", "Hà Nội", "हिन्दी"],
+    [
+        "Paris\t\r\n\f",
+        "می\u200cخواهم",
+        "1\ufe0f\u20e3 #\u20e3 Paris",
+        "Sa\u0303o",
+        "Hà Nội",
+        "हिन्दी",
+        "ශ්\u200dරී",
+        "❤\ufe0f 👩🏽\u200d🚀",
+        "葛\U000e0100城",
+        "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+        "زار \u2068Paris\u2069 أمس",
+        "\u200fירושלים\u200e",
+        "\ufeffPa\u200bris",
+    ],
 )
 def test_marks_of_honest_texts_are_readable(text):
     assert not is_unreadable(text)

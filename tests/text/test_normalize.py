@@ -281,11 +281,18 @@ def test_a_line_break_separates_the_scripts_of_words() -> None:
         ("5 km²", "5 km2"),
         ("²³⁵U", "235u"),
         ("１０６", "106"),
+        ("½", "1/2"),
+        ("1½", "1 1/2"),
+        ("2¼ km", "2 1/4 km"),
     ],
 )
 def test_raised_and_lowered_digits_are_digits_only_beside_a_letter(text, normal):
     assert Unicode()(text) == normal
     assert Unicode()(normal) == normal
+
+
+def test_half_is_not_a_part_of_a_number():
+    assert Unicode()("1½") not in (Unicode()("11/2"), Unicode()("112"))
 
 
 @pytest.mark.parametrize("text", ["⁶", "₆", "¹⁹", "(⁶)"])
