@@ -189,6 +189,13 @@ class Lear(Settings, frozen=True):
     dates: Annotated[
         bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
     ] = False
+    visible: Annotated[
+        bool,
+        about(
+            "in answers and in the rationale, only what a reader sees counts; an answer with "
+            "control characters or struck letters is wrong"
+        ),
+    ] = False
     decode: Decode = Decode()
     length: Length = Length()
     format: FormatSettings = FormatSettings()
@@ -216,6 +223,7 @@ def lear(settings: Lear) -> Recipe:
             settings.decode.temperature,
             settings.decode.max_tokens,
             settings.format.words,
+            settings.visible,
         )
         for letter, part in _PARTS.items()
     }
@@ -231,6 +239,7 @@ def lear(settings: Lear) -> Recipe:
         gated_by=answers["e"] if settings.length.gated else None,
         distinct=settings.length.distinct,
         separated=settings.length.separated,
+        visible=settings.visible,
     )
     format_ = Format(tags, tags.names, settings.format.words)
     weights = settings.weights
@@ -319,6 +328,9 @@ LEAR = RecipeDefinition(
         ),
         "format.words": HardenedSetting(True, (11, 24), "sections that contain only '.'"),
         "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
+        "visible": HardenedSetting(
+            True, (27, 28), "hidden or struck text in an answer, or in a longer rationale"
+        ),
         "length.gated": HardenedSetting(
             True, (23, 24), "a short extract from which the policy does not get the correct answer"
         ),
@@ -332,7 +344,8 @@ LEAR = RecipeDefinition(
     loopholes=(
         Loophole(
             (6, 27, 28),
-            "the normalizer squad treats 3.14 as 314; invisible words make a rationale longer",
+            "the normalizer squad treats 3.14 as 314; invisible words make a rationale longer, and "
+            "hidden text counts",
             is_closed=True,
         ),
         Loophole((7,), "the first of many answer sections counts", is_closed=True),
@@ -377,5 +390,6 @@ LEAR = RecipeDefinition(
         ChangedDefault("0.3.0", "length.unit", default="words", hardened="words"),
         ChangedDefault("0.3.0", "length.tokenizer", default=None, hardened=None),
         ChangedDefault("0.4.0", "length.separated", default=False, hardened=False),
+        ChangedDefault("0.8.0", "visible", default=False, hardened=False),
     ),
 )

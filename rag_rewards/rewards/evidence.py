@@ -13,12 +13,15 @@ from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Ne
 from rag_rewards.rewards.answer import Required, best_f1, token_f1
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.length import LengthUnit, length_function
+from rag_rewards.rewards.strict_answer import has_unreadable
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
 from rag_rewards.text.normalize import Normalizer, NormalizerName, fold, normalizer
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
+from rag_rewards.text.words import EDGES
 
 Part = Literal["rationale", "evidence", "full"]
 _SECTION: dict[str, str] = {"rationale": "reason", "evidence": "extract", "full": "answer"}
@@ -70,6 +73,7 @@ class MaskedAnswer:
     required     whether missing evidence is an error; otherwise the value is None
     temperature, max_tokens  of the generation
     words        a section must contain a letter or digit
+    visible      only what a reader sees counts, and an answer with unreadable characters is wrong
 
     A response without the section of the context gets 0, also if the row contains evidence for it,
     and no model is called for it. Raises DataError for missing evidence and gold answers. Source:
@@ -88,6 +92,7 @@ class MaskedAnswer:
     temperature: float = 0.0
     max_tokens: int = 64
     words: bool = False
+    visible: bool = False
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
@@ -115,13 +120,18 @@ class MaskedAnswer:
             return self._likelihood(rollout)
         if self.part == "full":
             output = rollout.parsed.cut(self.tags).content.get("answer", "")
-            return Score(f1(output, rollout.gold), details={"answer": output.strip()})
+            return Score(self._f1(f1, rollout, output), details={"answer": output.strip()})
         output_or_none = getattr(rollout.masked_answers, self.part, None)
         if output_or_none is None:
             return self._absent(rollout, MaskedAnswersNeed(self.part))
         if not self._has_section(rollout):
             return Score(0.0)
-        return Score(f1(output_answer(output_or_none), rollout.gold))
+        return Score(self._f1(f1, rollout, output_answer(output_or_none)))
+
+    def _f1(self, f1: _MeanF1, rollout: Rollout, answer: str) -> float:
+        if self.visible:
+            answer = "" if has_unreadable(rollout, answer) else shown(answer)
+        return f1(answer, rollout.gold)
 
     def _likelihood(self, rollout: Rollout) -> Score:
         per_alias = getattr(rollout.masked_logprobs, self.part, None)
@@ -225,6 +235,7 @@ class Lengths:
     count              function that measures a text, in place of `unit`
     gated_by           length counts only if this masked answer is better than 0 (hardened)
     distinct           repetitions of the documents do not count as rationale (hardened)
+    visible            text that a reader does not see does not count as rationale (hardened)
     separated          words without spaces between them do not shorten the evidence (hardened)
 
     Both rewards are 0 if the rationale or the evidence is missing or empty, which the paper does not
@@ -243,6 +254,7 @@ class Lengths:
     gated_by: MaskedAnswer | None = None
     distinct: bool = False
     separated: bool = False
+    visible: bool = False
     name: str = "length"
     scope: Literal["rollout"] = "rollout"
 
@@ -274,6 +286,8 @@ class Lengths:
     ) -> Score:
         content = rollout.parsed.cut(self.tags).content
         reason, extract = content.get("reason", ""), content.get("extract", "")
+        if self.visible:
+            reason = shown(reason)
         if self.distinct:
             reason = _own_words(reason, [document.text for document in rollout.documents or ()])
         r, e = count(reason), count(extract)
@@ -327,17 +341,37 @@ class _Passages:
 def _own_words(text: str, documents: Sequence[str]) -> str:
     """Return a text without long runs of words from the documents or from earlier text.
 
-    A run is long from 4 words on, or from 8 characters on in a script without spaces.
+    A run is long from 4 words on, or from 8 characters on in a script without spaces. Marks around
+    a word do not belong to it. Within the text, all numbers count as one word, as do all single
+    letters, so that counting and spelling are repetitions.
     """
-    terms = [word for word in auto_words(fold(text)) if any(map(str.isalnum, word))]
+    terms = _terms(text)
     n = 8 if sum(map(is_unspaced, terms)) * 2 > len(terms) else 4
-    earlier = {gram for document in documents for gram in _grams(auto_words(document.lower()), n)}
+    in_documents = {gram for each in documents for gram in _grams(_bare(_terms(each)), n)}
+    earlier: set[tuple[str, ...]] = set()
     copied = [False] * len(terms)
-    for i, gram in enumerate(_grams(terms, n)):
-        if gram in earlier:
+    bare = _bare(terms)
+    grams = zip(_grams(bare, n), _grams(list(map(_kind, bare)), n), strict=True)
+    for i, (gram, kinds) in enumerate(grams):
+        if gram in in_documents or kinds in earlier:
             copied[i : i + n] = [True] * n
-        earlier.add(gram)
+        earlier.add(kinds)
     return " ".join(term for term, is_copy in zip(terms, copied, strict=True) if not is_copy)
+
+
+def _terms(text: str) -> list[str]:
+    return [word for word in auto_words(fold(text)) if any(map(str.isalnum, word))]
+
+
+def _bare(terms: Sequence[str]) -> list[str]:
+    return [term.strip(EDGES) for term in terms]
+
+
+def _kind(word: str) -> str:
+    """Return a word, or a text that stands for all numbers or for all single letters."""
+    if word.isdecimal():
+        return "0"
+    return "a" if len(word) == 1 and not is_unspaced(word) else word
 
 
 def _grams(sequence: Sequence[str], n: int) -> list[tuple[str, ...]]:

@@ -120,6 +120,8 @@ _GLUE = re.compile(r"_|[^\w'’.,\-]|(?<=[^\W\d_]{2})[.,]{1,3}(?=[^\W\d_])")
 _WEAK_GLUE = re.compile(r"['’\-.,]")
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LONGEST_WORD = 24  # letters
+_LONGEST_JOINT = 2  # letters or digits between two words of the documents, as in "thexcity"
+_LETTERS_OF_CHARACTER = 3  # a translation has about so many for each Chinese character
 _SHORT_WORD = 0.75  # of the mean length: glued words can be shorter than the others
 
 
@@ -127,7 +129,8 @@ def separated_length(text: str, documents: Sequence[str], length: int) -> int:
     """Return the number of words in a text, also if nothing or a mark separates them.
 
     A run of characters that consists of words of the documents counts as these words. A longer run
-    counts as the words that its letters would fill in the documents, whose length is `length`.
+    counts as the words that its letters would fill in the documents, whose length is `length`. If
+    their script has no spaces, three letters of another script count as a word.
 
     >>> separated_length("The_city liesOn theSeine", ["The city lies on the Seine"], 6)
     6
@@ -149,21 +152,31 @@ def _words_in(run: str, known: Collection[str], mean: float) -> int:
             if len(word) > _LONGEST_WORD:
                 count += math.ceil(len(word) / max(mean, 1))
             elif word:
-                count += _fewest_words(word, known, len(_CAPITAL.split(piece)))
+                fewest = _fewest_words(word, known, len(_CAPITAL.split(piece)))
+                if mean < 1 and word.isalpha():
+                    fewest = max(fewest, math.ceil(len(word) / _LETTERS_OF_CHARACTER))
+                count += fewest
     return count or 1
 
 
 def _fewest_words(word: str, known: Collection[str], otherwise: int) -> int:
-    """Return the smallest number of known words that a word consists of, or `otherwise`."""
+    """Return the smallest number of known words that a word consists of, or `otherwise`.
+
+    One or two letters or digits can join two known words.
+    """
     if word in known:
         return 1
     fewest: list[int] = [0] + [0] * len(word)
     for end in range(1, len(word) + 1):
-        counts = [
-            fewest[start] + 1
-            for start in range(end)
-            if (fewest[start] or not start) and word[start:end] in known
-        ]
+        counts: list[int] = []
+        for start in range(end):
+            if word[start:end] not in known:
+                continue
+            if fewest[start] or not start:
+                counts.append(fewest[start] + 1)
+            elif end - start > 1:
+                before = fewest[max(start - _LONGEST_JOINT, 1) : start]
+                counts += [count + 1 for count in before if count]
         fewest[end] = min(counts, default=0)
     return fewest[-1] or otherwise
 

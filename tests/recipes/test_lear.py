@@ -190,6 +190,57 @@ def test_hardened():
     assert score(response(answer="."), hardened=True).components["format"] == 0.0
 
 
+REASON = "The first passage names the builder."
+EXTRACT = "The river city has a harbour with many ships and a tower"
+
+
+def rationale_words(reason, **settings):
+    """Return the length of a rationale under the hardened profile."""
+    text = f"<reason>{reason}</reason><extract>{EXTRACT}</extract><answer>New York</answer>"
+    documents = (Document(text="The harbour of the river city is old, and ships stop there."),)
+    result = score(text, hardened=True, documents=documents, settings=settings)
+    return result.details["tokens"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        " ".join(map(str, range(100))),
+        " ".join(f"so then {n}" for n in range(40)),
+        " ".join("abcdefghijklmnopqrstuvwxyz"),
+        "<!-- " + " ".join(f"w{n}" for n in range(60)) + " -->",
+        "<span hidden>" + " ".join(f"w{n}" for n in range(60)) + "</span>",
+        "~~" + " ".join(f"w{n}" for n in range(60)) + "~~",
+        "**The** **harbour** **of** **the** **river** **city** **is** **old** **and** **ships**",
+    ],
+)
+def test_padding_does_not_make_a_rationale_longer(padding):
+    assert rationale_words(f"{REASON} {padding}") <= rationale_words(REASON) + 3
+
+
+def test_numbers_and_names_of_a_rationale_count():
+    reason = "Passage 2 says that J. Smith came in 1969, and passage 3 that he left in 1975."
+    assert rationale_words(reason) == len(reason.split())
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("New York", 1.0),
+        ("**New York** <!-- Rome -->", 1.0),
+        ("New York\b\b", 0.0),
+        ("\u202eNew York", 0.0),
+        ("~~New York~~", 0.0),
+        ("<!-- New York -->Rome", 0.0),
+    ],
+)
+def test_hidden_and_unreadable_answers_earn_nothing_under_the_hardened_profile(answer, value):
+    result = score(response(answer=answer), rationale=answer, hardened=True)
+    assert result.components["answer_full"] == result.components["answer_rationale"] == value
+    if not value:
+        assert score(response(answer=answer)).components["answer_full"] > 0
+
+
 def test_gated_lengths_need_their_answer():
     # The extract's answer decides about the lengths even where it is no part of `answer`.
     gated = {"answers": ["r", "f"], "length.gated": True}

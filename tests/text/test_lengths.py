@@ -129,6 +129,9 @@ WORDS = DOCUMENT.split()
         " ".join("".join(WORDS[at : at + 2]) for at in range(0, len(WORDS), 2)),
         " ".join("".join(WORDS[at : at + 3]) for at in range(0, len(WORDS), 3)),
         " ".join("-".join(WORDS[at : at + 4]) for at in range(0, len(WORDS), 4)),
+        " ".join("7".join(WORDS[at : at + 2]) for at in range(0, len(WORDS), 2)),
+        " ".join("x".join(WORDS[at : at + 2]) for at in range(0, len(WORDS), 2)),
+        "qq".join(WORDS),
     ],
 )
 def test_words_without_spaces_are_counted(text: str) -> None:
@@ -153,10 +156,25 @@ def test_words_without_spaces_are_counted(text: str) -> None:
         "in 法国",
         "Düsseldorf und Köln",
         "the 2nd ship",
+        "another citywide steamship",
     ],
 )
 def test_words_with_spaces_are_counted_once(text: str) -> None:
     assert separated_length(text, [DOCUMENT], len(WORDS)) == auto_length(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("灯塔位于爱尔兰", 7),
+        ("dēngtǎ wèiyú àiěrlán", 2 + 2 + 3),  # three letters are as long as a character
+        ("the lighthouse", 1 + 4),
+        ("1969年", 2),
+    ],
+)
+def test_another_script_does_not_shorten_an_extract(text, length):
+    documents = ["灯塔位于爱尔兰南部海岸，它建于1969年。"]
+    assert separated_length(text, documents, auto_length(documents[0])) == length
 
 
 @pytest.mark.parametrize(
