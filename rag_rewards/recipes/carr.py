@@ -88,7 +88,7 @@ class Carr(ExactSettings, frozen=True):
         CitedIn,
         about(
             "citations that count; text: those before the heading References; shown: those that a "
-            "reader sees, before a list of sources under any heading",
+            "reader sees beside a claim, before a list of sources under any heading",
             "released code at c97e7e8: text",
         ),
     ] = "text"
@@ -160,7 +160,9 @@ CARR = RecipeDefinition(
             "right", (45,), "wrong rollouts whose rubrics lower the rewards of right ones"
         ),
         "cited_in": HardenedSetting(
-            "shown", (), "citations in hidden text, or in a list of sources"
+            "shown",
+            (),
+            "citations in hidden text, in a list of sources, or in a row without a claim",
         ),
     },
     loopholes=(
@@ -174,7 +176,8 @@ CARR = RecipeDefinition(
         Loophole((7,), "the last of many answer sections counts", is_closed=True),
         Loophole(
             (),
-            "citations in hidden text and under other headings than References count",
+            "citations in hidden text, under other headings than References, and in a row without "
+            "a claim count",
             is_closed=True,
         ),
         Loophole(
@@ -195,7 +198,10 @@ CARR = RecipeDefinition(
             variants={47: ("instructions-in-a-page", "instructions-in-messages")},
         ),
     ),
-    changed_defaults=(ChangedDefault("0.8.0", "cited_in", default="text", hardened="text"),),
+    changed_defaults=(
+        ChangedDefault("0.8.0", "cited_in", default="text", hardened="text"),
+        ChangedDefault("0.8.0", "strict", default=False, hardened=False),
+    ),
     deviations=(
         "a judge that fails leaves the rollout unscored; the released code counts it as 0",
         "an address is compared without its scheme, its fragment and a final slash",

@@ -107,6 +107,9 @@ class ExactSettings(AnswerSettings, frozen=True):
     """The same, for an exact match."""
 
     normalizer: Annotated[NormalizerName, about("text normalizer of an exact match")] = "squad"
+    strict: Annotated[
+        bool, about("an exact match must assert the gold answer: !Paris and ~~Paris~~ do not")
+    ] = False
     extra: Annotated[
         Literal["allow", "reject"],
         about("with several required answers, whether an exact match may list other items"),
@@ -114,7 +117,7 @@ class ExactSettings(AnswerSettings, frozen=True):
 
     def exact_match(self, name: str) -> AnswerMatch:
         """Return the exact match with the gold answers, as a reward with this name."""
-        return self.match(name, extra=self.extra)
+        return self.match(name, strict=self.strict, extra=self.extra)
 
 
 HARDENED = {
@@ -132,6 +135,7 @@ UNICODE = HardenedSetting(
 EXACT_HARDENED = {
     **HARDENED,
     "normalizer": UNICODE,
+    "strict": HardenedSetting(True, (2, 28), "an answer that is struck out or has a negation sign"),
     "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
 }
 """The hardened settings of the reading of turns and of an exact match."""

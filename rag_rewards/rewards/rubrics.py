@@ -31,6 +31,7 @@ from rag_rewards.text.url_citations import (
     before_source_list,
     cited_urls,
     normalized_url,
+    without_dumps,
     without_url_citations,
 )
 from rag_rewards.turn_entries import TurnEntries, total, with_total
@@ -104,7 +105,7 @@ class Rubrics:
     connect     whether a rubric must be connected; without it, R_r is the share of the supported
     max_cited   number of different citations that count
     cited_in    citations before the heading "References" count; `shown`: only those that a reader
-                sees, before a list of sources under any heading
+                sees beside a claim, before a list of sources under any heading
     always      whether the rubrics are also checked if the answer is wrong
     alpha       weight of the rubrics in the value
     reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
@@ -181,7 +182,8 @@ class Rubrics:
         """Return the texts of the results that the final text cites."""
         text = before_references(text)
         if self.cited_in == "shown":
-            text = before_source_list(without_invisible(shown(text, links=True)))
+            visible = without_invisible(shown(text, links=True))
+            text = without_dumps(before_source_list(visible))
         return cited_results(rollout, run, text, self.max_cited)
 
     def _rubrics(self, rollout: Rollout) -> tuple[str, ...]:

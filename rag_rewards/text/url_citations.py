@@ -28,7 +28,10 @@ _SOURCES = frozenset(
     "referencia referencias fuente fuentes bibliografía referência referências fontes "
     "bibliografia fonte fonti riferimenti источник источники литература ссылки المراجع "
     "المصادر مراجع مصادر संदर्भ स्रोत 参考文献 参考资料 参考 来源 资料来源 引用 出典 "
-    "参考資料 참고문헌 출처 참고 อ้างอิง แหล่งที่มา".split()
+    "参考資料 참고문헌 출처 참고 อ้างอิง แหล่งที่มา bronnen bronvermelding källor "
+    "källförteckning kilder kildeliste lähteet kaynaklar kaynakça źródła źródło zdroje források "
+    "surse izvori viri джерела източници πηγές αναφορές מקורות منابع sumber rujukan nguồn "
+    "vyanzo".split()
 )
 _BESIDE_SOURCES = frozenset(
     "a an the and of for to this my our all list used consulted further external additional "
@@ -62,6 +65,45 @@ def before_source_list(text: str) -> str:
             heading_at = -1
         at += len(line)
     return text
+
+
+def without_dumps(text: str) -> str:
+    """Return a text without citations in a row that belong to no claim.
+
+    Four citations can follow a claim, two of them in a line of their own, and one in a paragraph of
+    its own.
+
+    >>> without_dumps("It is Paris [1](a)[2](b).\\n\\n[1](a) [2](b) [3](c)")
+    'It is Paris [1](a)[2](b).\\n\\n'
+    """
+    pieces, at, before = [], 0, 0
+    run: list[re.Match[str]] = []
+    for match in (*_CITATION.finditer(text), None):
+        after = len(text) if match is None else match.start()
+        if run and (match is None or _separates(text[run[-1].end() : after])):
+            start, end = run[0].start(), run[-1].end()
+            if len(run) > _longest_run(text[before:start], text[end:after]):
+                pieces.append(text[at:start])
+                at = end
+            run, before = [], end
+        if match is not None:
+            run.append(match)
+    return "".join((*pieces, text[at:]))
+
+
+def _separates(between: str) -> bool:
+    """Return whether a text between two citations has a word of a claim."""
+    return not (_SOURCES | _BESIDE_SOURCES).issuperset(_WORDS.findall(between.lower()))
+
+
+def _longest_run(before: str, after: str) -> int:
+    """Return how many citations in a row can be between two texts."""
+    lines = _TAGS.sub(" ", before).split("\n")
+    is_label = lines[-1].rstrip().endswith((":", "："))
+    beside = ("" if is_label else lines[-1]) + _TAGS.sub(" ", after.partition("\n")[0])
+    if any(map(str.isalpha, beside)):
+        return 4
+    return 2 if lines[-2:-1] and lines[-2].strip() else 1
 
 
 def _is_label(words: list[str], line: str, citation: re.Match[str] | None) -> bool:

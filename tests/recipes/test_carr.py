@@ -375,6 +375,14 @@ _PAGE = "[1](https://a.org/x)"
         f"Paris.\n\n<h3>Further reading</h3>\n{_PAGE} France",
         f"Paris.\n\n| Source | Link |\n|---|---|\n| 1 | {_PAGE} |",
         f"Paris.\n\nMy pages:\n* {_PAGE}",
+        f"Paris.\n\nBronnen\n- France {_PAGE}",
+        f"Paris.\n\n{_PAGE} [2](b)",
+        f"Paris.\n{_PAGE}, [2](b) and [3](c)",
+        f"{_PAGE} [2](b)\n\nParis.",
+        f"Paris.\n\n- {_PAGE}\n- [2](b)",
+        f"Paris.\n\nRead more: {_PAGE}[2](b)",
+        f"Paris.\n\n<sup>{_PAGE}[2](b)</sup>",
+        f"It is Paris {_PAGE}[2](b)[3](c)[4](d)[5](e).",
     ],
 )
 def test_citations_that_a_reader_does_not_see_beside_a_claim(text):
@@ -391,6 +399,10 @@ def test_citations_that_a_reader_does_not_see_beside_a_claim(text):
         f"Key facts:\n- It is Paris {_PAGE}\n- It lies there [2](b).",
         f"## Sources of the Nile\nThey are in Paris {_PAGE}.",
         f"Paris\n{_PAGE}",
+        f"Paris\n{_PAGE} [2](b)\nIt lies there.",
+        f"Paris.\n\n{_PAGE}",
+        f"It is Paris {_PAGE}[2](b)[3](c)[4](d).",
+        f"{_PAGE}, [2](b) and [3](c) say that it is Paris.",
         f"According to the sources, it is Paris {_PAGE}.",
         f"1. Paris {_PAGE}\n2. Seine [2](b)",
         f"| City | Page |\n|---|---|\n| Paris | {_PAGE} |",
@@ -409,3 +421,12 @@ def _cited(text, cited_in):
     row = Rollout(response=text, documents=(Document(id="https://a.org/x", text="Paris."),))
     rubrics = Rubrics(cited_in=cited_in)
     return len(rubrics._cited(row, row.trajectory(rubrics.reading), text))
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [("**Ada** [1](p1)", 1), ("Ada", 1), ("~~Ada~~", 0), ("!Ada", 0), ("Ada\b\b\b", 0)],
+)
+def test_an_exact_match_asserts_the_answer_under_the_hardened_profile(text, outcome):
+    by_rules = {"outcome.by": "rules"}
+    assert scores(row(text), hardened=True, **by_rules)[0].components["outcome"] == outcome

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from growth import assert_linear
 
-from rag_rewards.text.url_citations import before_references, cited_urls, without_url_citations
+from rag_rewards.text.url_citations import (
+    before_references,
+    before_source_list,
+    cited_urls,
+    without_dumps,
+    without_url_citations,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +38,19 @@ def test_headings(heading):
 
 
 @pytest.mark.parametrize(
-    "piece", ["[1](", "[1](a(", "[1](a", "[1](((", "references \n x", "[[1]](a)"]
+    "piece",
+    [
+        "[1](",
+        "[1](a(",
+        "[1](a",
+        "[1](((",
+        "references \n x",
+        "[[1]](a)",
+        "x [1](a) ",
+        "[1](a) and ",
+        "a\n\n[1](a)[2](b)\n",
+        "Sources:\n",
+    ],
 )
 def test_hostile_texts_take_linear_time(piece):
     def run(size):
@@ -40,5 +58,7 @@ def test_hostile_texts_take_linear_time(piece):
         cited_urls(text)
         without_url_citations(text)
         before_references(text + " " * size)
+        before_source_list(text)
+        without_dumps(text)
 
     assert_linear(run, 1_000_000)
