@@ -155,7 +155,8 @@ class Refusal(Settings, frozen=True):
         EarnedBy,
         about(
             "answers to an answerable question that earn the reward `answered`; any: all; "
-            "grounded: those with a gold answer whose citations do not cancel its credit",
+            "right: those that assert a gold answer, and lists whose citations do not cancel the "
+            "credit of their answers",
             "paper, Eq. 6: any",
         ),
     ] = "any"
@@ -277,7 +278,7 @@ _HARDENED = {
     "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing every document"),
     "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, or a quoted refusal"),
     "refusal.earned_by": HardenedSetting(
-        "grounded", (), "refusing in any language, or an answer without content or citation"
+        "right", (), "refusing in any language, or an answer without content"
     ),
 }
 _REJECTED = {"refusal.matcher": {"semantic": "accepts a refusal together with an answer"}}

@@ -21,14 +21,14 @@ from rag_rewards.rewards.search import (
     entries_of,
     penalties,
 )
+from rag_rewards.rewards.strict_answer import asserted_answers, without_refusals
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.text.absence import mentions
 from rag_rewards.text.bm25 import best_matches
 from rag_rewards.text.citations import compiled, markers, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import chunks
-from rag_rewards.text.normalize import fold, squad
+from rag_rewards.text.normalize import Unicode, squad
 from rag_rewards.text.statements import sentences, statements
 from rag_rewards.turn_entries import total
 from rag_rewards.turns.own_words import read_own_words
@@ -84,7 +84,7 @@ class Consistency:
     query_by    whether the query is the response, or the question and the response
     truncated   0: a response that a limit ended gets 0; `verifier`: it is compared
     empty       0: a response without a statement gets 0, and so does a refusal on a row that is not
-                marked as unanswerable, or a response to a row with gold answers that contains none
+                marked as unanswerable, or a response to a row with gold answers that asserts none
                 of them; `verifier`: they are compared
     answer      exact match for `correct`, which is None for a row without gold answers
     reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
@@ -166,17 +166,7 @@ class Consistency:
             return "no statement"
         if _refuses(rollout, text):
             return "refusal"
-        return "no gold answer" if self._lacks_gold(rollout, text) else ""
-
-    def _lacks_gold(self, rollout: Rollout, text: str) -> bool:
-        """Return whether a text contains no gold answer of a row that has one.
-
-        This includes refusals in any language.
-        """
-        if rollout.answerable is False or not rollout.answers or rollout.answer_kind == "claims":
-            return False
-        gold = [squad(fold(alias)) for aliases in rollout.gold for alias in aliases]
-        return any(gold) and not mentions(squad(fold(shown(text))), gold)
+        return "no gold answer" if _lacks_gold(rollout, text) else ""
 
     def _best(self, rollout: Rollout, text: str, pool: Sequence[str]) -> list[str]:
         query = text if self.query_by == "response" else f"{rollout.question or ''}\n{text}"
@@ -203,6 +193,17 @@ class Consistency:
             return None
         answer = answer_of(run, self.repeated)
         return self.answer.value_of(rollout, strip_markers(answer or text, _MARKER), forms)
+
+
+def _lacks_gold(rollout: Rollout, text: str) -> bool:
+    """Return whether a text asserts no gold answer of a row that has one.
+
+    This includes refusals in any language.
+    """
+    if rollout.answerable is False or not rollout.answers or rollout.answer_kind == "claims":
+        return False
+    bare = "".join(without_refusals(rollout, sentences(shown(strip_markers(text, _MARKER)))))
+    return not any(asserted_answers(rollout, bare, Unicode(), passages=True))
 
 
 def _contradiction_needs(premises: Sequence[str], text: str) -> list[ContradictionNeed]:

@@ -12,7 +12,12 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rewards.strict_answer import asserted_answers, has_unreadable, precise
+from rag_rewards.rewards.strict_answer import (
+    asserted_answers,
+    has_unreadable,
+    precise,
+    without_refusals,
+)
 from rag_rewards.rewards.supported_answers import supported_answers
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.text.citations import CITATION, compiled, split_valid
@@ -24,7 +29,7 @@ from rag_rewards.text.strict import StrictText
 
 Aggregate = Literal["sum", "mean", "answers"]
 JudgeBy = Literal["nli", "gold"]
-EarnedBy = Literal["any", "grounded"]
+EarnedBy = Literal["any", "right"]
 
 
 def is_sufficient(
@@ -82,8 +87,8 @@ class Grounding:
     threshold   entailment probability from which a document is sufficient
     minimal     no cited document may be superfluous
     answered    reward for answering an answerable question
-    earned_by   `any` answer earns it, or only a `grounded` one: its credit for gold answers and
-                their citations is positive
+    earned_by   `any` answer earns it, or only a `right` one, which asserts a gold answer; a list
+                must also earn more for its answers than it loses by its citations
     strict      the response must assert the answer, see `text.strict`
     precise     `aggregate="answers"`: each further item of a list lowers its share
     together    equal statements count as one statement that cites what all of them cite
@@ -158,7 +163,8 @@ class Grounding:
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]
         matches = {i for item in checked for i in item.answers}
-        if self.earned_by == "grounded" and matched + cited <= 0:
+        is_list = rollout.answer_kind == "list"
+        if self.earned_by == "right" and (matched + cited <= 0 if is_list else not matches):
             reward = 0.0
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 
@@ -225,7 +231,7 @@ class Grounding:
         """Return the required answers that the response asserts as a whole."""
         if not self.strict or rollout.answer_kind in ("list", "claims"):
             return range(len(rollout.gold))
-        text = "\n".join(statement.text for statement in parts)
+        text = "\n".join(without_refusals(rollout, (statement.text for statement in parts)))
         asserted = asserted_answers(rollout, text, forms.normalize, passages=True)
         return [i for i, is_asserted in enumerate(asserted) if is_asserted]
 
@@ -250,6 +256,8 @@ class Grounding:
             return
         normalize, required = forms.normalize, rollout.gold
         if self.strict:
+            if not without_refusals(rollout, (statement.text,)):
+                return
             question = rollout.question or ""
             text = StrictText(statement.text, precise(normalize), required, question=question)
             yield from (i for i, aliases in enumerate(required) if text.contains(aliases))

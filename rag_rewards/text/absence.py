@@ -30,6 +30,21 @@ _VOCABULARY = frozenset().union(
     _WORDS.negators,
     _WORDS.reported,
 )
+# "I do not know" in languages without a table, at the beginning of a word or, in other scripts than
+# the Latin one, anywhere.
+_LATIN_REFUSALS = (
+    "ik weet het niet", "ik weet niet", "weet ik niet", "geen idee", "jag vet inte", "jag vet ej",
+    "jeg vet ikke", "jeg ved ikke", "det ved jeg ikke", "ég veit ekki", "nie wiem", "nevím",
+    "neviem", "ne znam", "ne vem", "nu știu", "nu stiu", "nem tudom", "en tiedä", "ma ei tea",
+    "nežinau", "es nezinu", "bilmiyorum", "bilmirəm", "tôi không biết", "tidak tahu", "tak tahu",
+    "hindi ko alam", "sijui", "ban sani ba", "ez dakit", "no ho sé", "ní fheadar", "níl a fhios",
+    "ddim yn gwybod", "mi ne scias", "nescio", "nuk e di",
+)  # fmt: skip
+_OTHER_REFUSALS = (
+    "не ведаю", "не знам", "білмеймін", "би мэдэхгүй", "δεν ξέρω", "δεν γνωρίζω", "לא יודע",
+    "نمی‌دانم", "نمی دانم", "نہیں معلوم", "জানি না", "தெரியாது", "తెలియదు", "ಗೊತ್ತಿಲ್ಲ", "അറിയില്ല",
+    "ખબર નથી", "माहित नाही", "थाहा छैन", "არ ვიცი", "չգիտեմ",
+)  # fmt: skip
 QUOTES = re.compile(r"[\"“”„«»「」『』]")
 _AFTER_SENTENCE = (".", "!", "?", "。", "\n")
 _SOURCE_NUMBER = re.compile(
@@ -183,5 +198,7 @@ def _phrases(codes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     latin = [code for code in FOREIGN if foreign(code).cues]
     anywhere = {fold(phrase) for code in codes for phrase in foreign(code).refusals}
     at_words = {fold(phrase) for code in latin for phrase in foreign(code).refusals}
+    at_words.update(map(fold, _LATIN_REFUSALS))
+    anywhere.update(map(fold, _OTHER_REFUSALS))
     spaced = {f" {each}" if len(each) > _SHORT else f" {each} " for each in at_words}
     return _WORDS.phrases | (anywhere - at_words), frozenset(spaced)

@@ -219,17 +219,25 @@ def test_a_probability_out_of_range():
 
 
 @pytest.mark.parametrize(
-    ("text", "reward"),
+    ("text", "reward", "without_gold"),
     [
-        ("It is Paris.", 1),
-        ("Paris is the capital. I do not know its size.", 1),
-        ("Sijui jibu.", 0),  # a refusal in Swahili
-        ("Hindi ko alam ang sagot.", 0),  # and in Tagalog
-        ("That is a country with a long history.", 0),
-        ("<!-- Paris --> Ni vigumu kusema.", 0),
+        ("It is Paris.", 1, 1),
+        ("Paris is the capital. I do not know its size.", 1, 1),
+        ("20 people know that Páris is the capital.", 1, 1),
+        ("That is a country with a long history.", 0, 1),
+        ("<!-- Paris --> Ni vigumu kusema.", 0, 1),  # "It is hard to say" in Swahili
+        ("Sijui jibu.", 0, 0),  # "I do not know the answer"
+        ("Hindi ko alam ang sagot.", 0, 0),  # the same in Tagalog
+        ("Jag vet inte om det är Paris.", 0, 0),
+        ("Ich weiß nicht, ob es Paris ist.", 0, 0),
+        ("אני לא יודע אם זה Paris.", 0, 0),
+        ("It is not Paris.", 0, 1),
+        ("The documents mention Paris.", 0, 1),
     ],
 )
-def test_a_text_without_a_gold_answer_earns_nothing_under_the_hardened_profile(text, reward):
+def test_a_text_that_asserts_no_gold_answer_earns_nothing_under_the_hardened_profile(
+    text, reward, without_gold
+):
     fields = {
         "question": "What is the capital of France?",
         "documents": ["Paris is the capital of France."],
@@ -239,7 +247,7 @@ def test_a_text_without_a_gold_answer_earns_nothing_under_the_hardened_profile(t
     hardened = recipe("binary-rar", hardened=True)
     assert hardened([decode_row(fields | {"answers": ["Paris"]})])[0].value == reward
     assert recipe("binary-rar")([decode_row(fields | {"answers": ["Paris"]})])[0].value == 1
-    claims = {"answers": ["Paris"], "answer_kind": "claims"}
+    for other in ({}, {"answers": ["Paris"], "answer_kind": "claims"}):
+        assert hardened([decode_row(fields | other)])[0].value == without_gold
     unanswerable = {"answers": ["Paris"], "answerable": False}
-    for other in ({}, claims, unanswerable):
-        assert hardened([decode_row(fields | other)])[0].value == 1
+    assert hardened([decode_row(fields | unanswerable)])[0].value == 1

@@ -291,11 +291,15 @@ def test_an_item_of_a_list_can_contain_a_comma(text, hardened):
         ("Paris is the capital of France [1].", 0.5),
         ("Sijui jibu la swali hili.", 0),  # a refusal in Swahili
         ("Hindi ko alam ang sagot.", 0),  # and in Tagalog
+        ("Jag vet inte om det är Paris [1].", 0),
+        ("Je ne sais pas si c'est Paris [1].", 0),
         ("Rome is the capital of France [1].", 0),
         ("Something is the capital of France.", 0),
+        ("Paris is the capital of France. I do not know its mayor.", 0.5),
+        ("Paris is the capital of France [2].", 0.5),
     ],
 )
-def test_only_a_grounded_answer_earns_the_bonus_under_the_hardened_profile(text, bonus):
+def test_only_a_right_answer_earns_the_bonus_under_the_hardened_profile(text, bonus):
     row = Rollout(
         response=f"<think>t</think><answer>{text}</answer>",
         question="What is the capital of France?",

@@ -69,6 +69,19 @@ def test_a_phrase_of_a_refusal_inside_a_name_does_not_decline(text: str, gold: s
     assert not declines(text, [gold])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ik weet het niet.", "Jag vet inte.", "Nie wiem.", "Nevím.", "Bilmiyorum.", "Sijui jibu.",
+        "Tôi không biết.", "Saya tidak tahu.", "Hindi ko alam.", "Nem tudom.", "Δεν ξέρω.",
+        "אני לא יודע.", "نمی‌دانم.", "আমি জানি না।", "எனக்குத் தெரியாது.", "არ ვიცი.",
+    ],
+)  # fmt: skip
+def test_refusals_in_languages_without_a_table(text: str) -> None:
+    assert declines(text)
+    assert not declines(f"{text[:-1]}-Oslo is it. Oslo.", ["oslo"])
+
+
 def test_a_long_text_is_an_answer() -> None:
     assert not declines("I don't know. " * 200)
 
