@@ -161,7 +161,7 @@ CARR = RecipeDefinition(
         ),
         "cited_in": HardenedSetting(
             "shown",
-            (),
+            (44,),
             "citations in hidden text, in a list of sources, or in a row without a claim",
         ),
     },
@@ -175,7 +175,7 @@ CARR = RecipeDefinition(
         Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
         Loophole((7,), "the last of many answer sections counts", is_closed=True),
         Loophole(
-            (),
+            (44,),
             "citations in hidden text, under other headings than References, and in a row without "
             "a claim count",
             is_closed=True,

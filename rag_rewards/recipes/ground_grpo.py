@@ -155,8 +155,7 @@ class Refusal(Settings, frozen=True):
         EarnedBy,
         about(
             "answers to an answerable question that earn the reward `answered`; any: all; "
-            "right: those that assert a gold answer, and lists whose citations do not cancel the "
-            "credit of their answers",
+            "grounded: those with a gold answer whose citations do not cancel its credit",
             "paper, Eq. 6: any",
         ),
     ] = "any"
@@ -278,7 +277,7 @@ _HARDENED = {
     "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing every document"),
     "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, or a quoted refusal"),
     "refusal.earned_by": HardenedSetting(
-        "right", (), "refusing in any language, or an answer without content"
+        "grounded", (), "refusing in any language, or an answer without content or citation"
     ),
 }
 _REJECTED = {"refusal.matcher": {"semantic": "accepts a refusal together with an answer"}}

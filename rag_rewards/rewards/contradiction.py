@@ -21,7 +21,7 @@ from rag_rewards.rewards.search import (
     entries_of,
     penalties,
 )
-from rag_rewards.rewards.strict_answer import asserted_answers, without_refusals
+from rag_rewards.rewards.strict_answer import has_unreadable, without_refusals
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.bm25 import best_matches
 from rag_rewards.text.citations import compiled, markers, strip_markers
@@ -30,6 +30,7 @@ from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import chunks
 from rag_rewards.text.normalize import Unicode, squad
 from rag_rewards.text.statements import sentences, statements
+from rag_rewards.text.strict import StrictText
 from rag_rewards.turn_entries import total
 from rag_rewards.turns.own_words import read_own_words
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory, visible_words
@@ -202,8 +203,11 @@ def _lacks_gold(rollout: Rollout, text: str) -> bool:
     """
     if rollout.answerable is False or not rollout.answers or rollout.answer_kind == "claims":
         return False
+    if has_unreadable(rollout, text):
+        return True
     bare = "".join(without_refusals(rollout, sentences(shown(strip_markers(text, _MARKER)))))
-    return not any(asserted_answers(rollout, bare, Unicode(), passages=True))
+    strict = StrictText(bare, Unicode(), rollout.gold, question=rollout.question or "")
+    return not any(strict.contains(aliases) for aliases in rollout.gold)
 
 
 def _contradiction_needs(premises: Sequence[str], text: str) -> list[ContradictionNeed]:

@@ -29,7 +29,7 @@ from rag_rewards.text.strict import StrictText
 
 Aggregate = Literal["sum", "mean", "answers"]
 JudgeBy = Literal["nli", "gold"]
-EarnedBy = Literal["any", "right"]
+EarnedBy = Literal["any", "grounded"]
 
 
 def is_sufficient(
@@ -87,8 +87,8 @@ class Grounding:
     threshold   entailment probability from which a document is sufficient
     minimal     no cited document may be superfluous
     answered    reward for answering an answerable question
-    earned_by   `any` answer earns it, or only a `right` one, which asserts a gold answer; a list
-                must also earn more for its answers than it loses by its citations
+    earned_by   `any` answer earns it, or only a `grounded` one: its credit for gold answers and
+                their citations is positive
     strict      the response must assert the answer, see `text.strict`
     precise     `aggregate="answers"`: each further item of a list lowers its share
     together    equal statements count as one statement that cites what all of them cite
@@ -163,8 +163,7 @@ class Grounding:
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]
         matches = {i for item in checked for i in item.answers}
-        is_list = rollout.answer_kind == "list"
-        if self.earned_by == "right" and (matched + cited <= 0 if is_list else not matches):
+        if self.earned_by == "grounded" and matched + cited <= 0:
             reward = 0.0
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 

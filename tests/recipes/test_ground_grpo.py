@@ -295,11 +295,11 @@ def test_an_item_of_a_list_can_contain_a_comma(text, hardened):
         ("Je ne sais pas si c'est Paris [1].", 0),
         ("Rome is the capital of France [1].", 0),
         ("Something is the capital of France.", 0),
-        ("Paris is the capital of France. I do not know its mayor.", 0.5),
-        ("Paris is the capital of France [2].", 0.5),
+        ("Paris is the capital of France [2].", 0),
+        ("Paris is the capital of France [1]. I do not know its mayor.", 0.5),
     ],
 )
-def test_only_a_right_answer_earns_the_bonus_under_the_hardened_profile(text, bonus):
+def test_only_a_grounded_answer_earns_the_bonus_under_the_hardened_profile(text, bonus):
     row = Rollout(
         response=f"<think>t</think><answer>{text}</answer>",
         question="What is the capital of France?",
