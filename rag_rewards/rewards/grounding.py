@@ -230,7 +230,7 @@ class Grounding:
         """Return the required answers that the response asserts as a whole."""
         if not self.strict or rollout.answer_kind in ("list", "claims"):
             return range(len(rollout.gold))
-        text = "\n".join(without_refusals(rollout, (statement.text for statement in parts)))
+        text = "\n".join(statement.text for statement in parts)
         asserted = asserted_answers(rollout, text, forms.normalize, passages=True)
         return [i for i, is_asserted in enumerate(asserted) if is_asserted]
 

@@ -296,7 +296,7 @@ def test_an_item_of_a_list_can_contain_a_comma(text, hardened):
         ("Rome is the capital of France [1].", 0),
         ("Something is the capital of France.", 0),
         ("Paris is the capital of France [2].", 0),
-        ("Paris is the capital of France [1]. I do not know its mayor.", 0.5),
+        ("Paris is the capital of France [1]. I do not know.", 0),
     ],
 )
 def test_only_a_grounded_answer_earns_the_bonus_under_the_hardened_profile(text, bonus):
