@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rollout import Rollout
-from rag_rewards.text.absence import declines
+from rag_rewards.text.absence import declines, has_refusal
 from rag_rewards.text.copies import copies_document
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.lengths import is_passage
@@ -102,7 +102,7 @@ def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:
     return not any(match[0] in fold(alias) for aliases in required for alias in aliases)
 
 
-def without_refusals(rollout: Rollout, sentences: Iterable[str]) -> list[str]:
+def without_refusals(rollout: Rollout, sentences: Sequence[str]) -> list[str]:
     """Return the sentences that do not decline to answer, in one of the languages.
 
     A sentence declines also if it names a gold answer, unless a gold answer has such words itself.
@@ -111,9 +111,12 @@ def without_refusals(rollout: Rollout, sentences: Iterable[str]) -> list[str]:
     >>> without_refusals(row, ["Je ne sais pas si c'est Paris.", "It is Paris."])
     ['It is Paris.']
     """
-    if any(declines(alias) for aliases in rollout.gold for alias in aliases):
+    if not has_refusal("\n".join(sentences)) or any(
+        declines(alias) for aliases in rollout.gold for alias in aliases
+    ):
         return list(sentences)
-    return [sentence for sentence in sentences if not declines(sentence)]
+    refusals = {sentence: declines(sentence) for sentence in dict.fromkeys(sentences)}
+    return [sentence for sentence in sentences if not refusals[sentence]]
 
 
 def is_exact_assertion(rollout: Rollout, text: str, normalize: Normalizer) -> bool:

@@ -63,20 +63,34 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
     if len(answer) > _LONGEST:
         return False
     folded = fold(answer)
-    anywhere, at_words = _phrases(languages_in(folded))
+    phrases = _phrases(languages_in(folded))
     found = False
     for sentence in sentences(folded):
         words = squad(sentence)
         if not words:
             continue
-        spaced = f" {_BETWEEN_WORDS.sub(' ', sentence)} "
-        refuses = any(phrase in sentence for phrase in anywhere) or any(
-            phrase in spaced for phrase in at_words
-        )
-        if not refuses or mentions(words, gold):
+        if not _contains(sentence, *phrases) or mentions(words, gold):
             return False
         found = True
     return found
+
+
+def has_refusal(text: str) -> bool:
+    """Return whether a text contains words of a refusal in one of the languages.
+
+    >>> has_refusal("It is Paris. Je ne sais pas."), has_refusal("It is Paris.")
+    (True, False)
+    """
+    folded = fold(text)
+    return _contains(folded, *_phrases(languages_in(folded)))
+
+
+def _contains(folded: str, anywhere: Collection[str], at_words: Collection[str]) -> bool:
+    """Return whether a text contains a phrase, or one of `at_words` at the beginning of a word."""
+    spaced = f" {_BETWEEN_WORDS.sub(' ', folded)} "
+    return any(phrase in folded for phrase in anywhere) or any(
+        phrase in spaced for phrase in at_words
+    )
 
 
 def paraphrases(answer: str, question: str) -> bool:
