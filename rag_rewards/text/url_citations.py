@@ -78,32 +78,44 @@ def without_dumps(text: str) -> str:
     """
     pieces, at, before = [], 0, 0
     run: list[re.Match[str]] = []
+    in_line = False  # whether the run is in the line of a claim, at the end of which it ends
     for match in (*_CITATION.finditer(text), None):
         after = len(text) if match is None else match.start()
-        if run and (match is None or _separates(text[run[-1].end() : after])):
+        if run:
             start, end = run[0].start(), run[-1].end()
-            if len(run) > _longest_run(text[before:start], text[end:after]):
-                pieces.append(text[at:start])
-                at = end
-            run, before = [], end
+            between = text[end:after]
+            if match is None or (in_line and "\n" in between) or _has_words(between):
+                if len(run) > _longest_run(text[before:start], between):
+                    pieces.append(text[at:start])
+                    at = end
+                run, before = [], end
         if match is not None:
+            if not run:
+                in_line = _has_claim(_lines(text[before:after])[-1])
             run.append(match)
     return "".join((*pieces, text[at:]))
 
 
-def _separates(between: str) -> bool:
+def _has_words(between: str) -> bool:
     """Return whether a text between two citations has a word of a claim."""
     return not (_SOURCES | _BESIDE_SOURCES).issuperset(_WORDS.findall(between.lower()))
 
 
 def _longest_run(before: str, after: str) -> int:
     """Return how many citations in a row can be between two texts."""
-    lines = _TAGS.sub(" ", before).split("\n")
-    is_label = lines[-1].rstrip().endswith((":", "："))
-    beside = ("" if is_label else lines[-1]) + _TAGS.sub(" ", after.partition("\n")[0])
-    if any(map(str.isalpha, beside)):
+    lines = _lines(before)
+    if _has_claim(lines[-1]) or any(map(str.isalpha, _lines(after)[0])):
         return 4
     return 2 if lines[-2:-1] and lines[-2].strip() else 1
+
+
+def _lines(text: str) -> list[str]:
+    return _TAGS.sub(" ", text).split("\n")
+
+
+def _has_claim(beginning: str) -> bool:
+    """Return whether the beginning of a line has a word and is no label, such as "See:"."""
+    return any(map(str.isalpha, beginning)) and not beginning.rstrip().endswith((":", "："))
 
 
 def _is_label(words: list[str], line: str, citation: re.Match[str] | None) -> bool:

@@ -60,5 +60,6 @@ def test_hostile_texts_take_linear_time(piece):
         before_references(text + " " * size)
         before_source_list(text)
         without_dumps(text)
+        without_dumps("a " * (size // 4) + "\n" + text)
 
     assert_linear(run, 1_000_000)
