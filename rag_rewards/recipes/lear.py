@@ -223,7 +223,7 @@ def lear(settings: Lear) -> Recipe:
             settings.decode.temperature,
             settings.decode.max_tokens,
             settings.format.words,
-            settings.visible,
+            visible=settings.visible,
         )
         for letter, part in _PARTS.items()
     }

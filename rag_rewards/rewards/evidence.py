@@ -92,8 +92,8 @@ class MaskedAnswer:
     temperature: float = 0.0
     max_tokens: int = 64
     words: bool = False
-    visible: bool = False
     scope: Literal["rollout"] = "rollout"
+    visible: bool = False
 
     def needs(self, rollout: Rollout) -> list[Need]:
         if not self.required or not self._has_section(rollout):
@@ -254,9 +254,9 @@ class Lengths:
     gated_by: MaskedAnswer | None = None
     distinct: bool = False
     separated: bool = False
-    visible: bool = False
     name: str = "length"
     scope: Literal["rollout"] = "rollout"
+    visible: bool = False
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.gated_by.needs(rollout) if self.gated_by else []
