@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rollout import Rollout
-from rag_rewards.text.absence import declines, has_refusal
+from rag_rewards.text.absence import declines_in_other_language
 from rag_rewards.text.copies import copies_document
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.lengths import is_passage
@@ -103,19 +103,20 @@ def _declines(text: str, required: Sequence[Sequence[str]]) -> bool:
 
 
 def without_refusals(rollout: Rollout, sentences: Sequence[str]) -> list[str]:
-    """Return the sentences that do not decline to answer, in one of the languages.
+    """Return the sentences that do not decline to answer in a language other than English.
 
-    A sentence declines also if it names a gold answer, unless a gold answer has such words itself.
+    `text.strict` reads English ones. A sentence declines also if it names a gold answer, unless a
+    gold answer has such words itself.
 
     >>> row = Rollout(response="", answers=["Paris"])
     >>> without_refusals(row, ["Je ne sais pas si c'est Paris.", "It is Paris."])
     ['It is Paris.']
     """
-    if not has_refusal("\n".join(sentences)) or any(
-        declines(alias) for aliases in rollout.gold for alias in aliases
+    if not declines_in_other_language("\n".join(sentences)) or any(
+        declines_in_other_language(alias) for aliases in rollout.gold for alias in aliases
     ):
         return list(sentences)
-    refusals = {sentence: declines(sentence) for sentence in dict.fromkeys(sentences)}
+    refusals = {each: declines_in_other_language(each) for each in dict.fromkeys(sentences)}
     return [sentence for sentence in sentences if not refusals[sentence]]
 
 

@@ -69,17 +69,18 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
         words = squad(sentence)
         if not words:
             continue
-        if not _contains(sentence, *phrases) or mentions(words, gold):
+        refuses = any(map(sentence.__contains__, _WORDS.phrases)) or _contains(sentence, *phrases)
+        if not refuses or mentions(words, gold):
             return False
         found = True
     return found
 
 
-def has_refusal(text: str) -> bool:
-    """Return whether a text contains words of a refusal in one of the languages.
+def declines_in_other_language(text: str) -> bool:
+    """Return whether a text contains words of a refusal in a language other than English.
 
-    >>> has_refusal("It is Paris. Je ne sais pas."), has_refusal("It is Paris.")
-    (True, False)
+    >>> [declines_in_other_language(text) for text in ("Nicht sicher; keine Ahnung.", "No idea.")]
+    [True, False]
     """
     folded = fold(text)
     return _contains(folded, *_phrases(languages_in(folded)))
@@ -204,7 +205,7 @@ def _after_refusal(folded: str) -> list[str]:
 
 @lru_cache
 def _phrases(codes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the phrases of refusals that can be anywhere, and those that begin with a space.
+    """Return the foreign phrases that can be anywhere, and those that begin with a space.
 
     The phrases of other languages in Latin letters are read in each text, but only at the beginning
     of a word. They can end inside a word, unless they are short: "boh" is not in "Bohemian".
@@ -215,4 +216,4 @@ def _phrases(codes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     at_words.update(map(fold, _LATIN_REFUSALS))
     anywhere.update(map(fold, _OTHER_REFUSALS))
     spaced = {f" {each}" if len(each) > _SHORT else f" {each} " for each in at_words}
-    return _WORDS.phrases | (anywhere - at_words), frozenset(spaced)
+    return frozenset(anywhere - at_words), frozenset(spaced)
