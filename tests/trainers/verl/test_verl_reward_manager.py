@@ -257,22 +257,35 @@ def test_turns_without_a_header_are_an_error(folder: Path, tokenizer: Any) -> No
         ("arena", {"supporting": [1]}, "row 7: answers: missing"),
         ("arena", '{"target": "Seine"}', r"row 7: reward_model.ground_truth: .*none of the fields"),
         ("arena", {"answers": ["Seine"], "supporting": 1}, "row 7: supporting: expected array"),
-        ("ctrl-rag-clr", GOLD, "row 7: logprobs: missing.*scoring server.*rag_group"),
-        ("lear", GOLD, "row 7: masked_answers.*scoring server.*rag_group"),
-        ("ground-grpo", GOLD, "row 7: nli.*set nli=PATH"),
     ],
 )
 def test_an_unscored_row_raises_an_error_that_names_it(
     folder: Path, tokenizer: Any, recipe: str, truth: Any, message: str
 ) -> None:
     config = config_with_manager(folder, f"{KWARGS}.recipe={recipe}")
-    text = "<reason>r</reason><extract>e</extract><answer>a</answer>" if recipe == "lear" else CITED
     with pytest.raises(rr.RolloutError, match=message):
-        score(config, tokenizer, [ResponseRow(text, truth)])
+        score(config, tokenizer, [ResponseRow(CITED, truth)])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("ctrl-rag", "policy.*default_agent_loop=rag_group"),
+        ("ctrl-rag-clr", "policy.*default_agent_loop=rag_group.*model="),
+        ("lear", "policy.*default_agent_loop=rag_group.*model="),
+        ("ground-grpo", "entailment.*nli="),
+        ("truthrl", "judge.*judge="),
+    ],
+)
+def test_a_missing_model_stops_the_worker(folder: Path, recipe: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"{recipe} requires a model of the kind {message}"):
+        worker_of(config_with_manager(folder, f"{KWARGS}.recipe={recipe}"))
 
 
 def test_a_group_recipe_without_the_agent_loop_is_an_error(folder: Path, tokenizer: Any) -> None:
-    config = config_with_manager(folder, f"{KWARGS}.recipe=ctrl-rag")
+    """A column `agent_name` of the data replaces the agent loop."""
+    loop = "actor_rollout_ref.rollout.agent.default_agent_loop=rag_group"
+    config = config_with_manager(folder, f"{KWARGS}.recipe=ctrl-rag", loop)
     worker = worker_of(config)  # verl also creates reward workers beside the agent loop
     with pytest.raises(UsageError, match=r"ctrl-rag .*default_agent_loop=rag_group.*agent_name"):
         asyncio.run(worker.compute_score_batch(batch_of(tokenizer, [ResponseRow(RIGHT)])))
