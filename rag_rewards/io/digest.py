@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from rag_rewards.io.storage import open_file
+
 
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 digest of a file in hexadecimal.
@@ -14,7 +16,7 @@ def sha256(path: str | Path) -> str:
     'e3b0c442'
     """
     digest = hashlib.sha256()
-    with open(path, "rb") as handle:
+    with open_file(str(path)) as handle:
         while block := handle.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

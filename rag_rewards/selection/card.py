@@ -8,6 +8,7 @@ from typing import Any
 
 from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import write_whole
+from rag_rewards.io.storage import input_files
 from rag_rewards.signature import Signature
 
 
@@ -25,13 +26,12 @@ def write_card(
     """
     import yaml
 
-    origin = {"file": Path(source).name, "sha256": sha256(source)} if source != "-" else "-"
     settings = {
         name: value for name, value in options.items() if value not in (None, False, (), [])
     }
     head = {
-        "input": origin,
-        "output": {"file": Path(output).name, "sha256": sha256(output)},
+        "input": _input(source),
+        "output": _file(output),
         "signature": str(Signature(recipe=command, settings=settings)),
         **facts,
     }
@@ -41,3 +41,15 @@ def write_card(
     title = f"# {Path(output).name}, written by `rag-rewards {command}`"
     write_whole(path, f"---\n{facts_yaml}---\n\n{title}\n\n{body}".encode())
     return path
+
+
+def _input(source: str) -> Any:
+    """Return the file of the input, or the list of files of a folder or a pattern."""
+    if source == "-":
+        return source
+    files = input_files(source)
+    return _file(source) if files is None else [_file(path) for path in files]
+
+
+def _file(path: str) -> dict[str, str]:
+    return {"file": Path(path).name, "sha256": sha256(path)}
