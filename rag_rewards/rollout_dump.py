@@ -26,7 +26,8 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rotating_file import RotatingFile, check_path
-from rag_rewards.rows.dumped import ScoredBatch, dumped_rows, with_missing
+from rag_rewards.rows.dumped import Origin, ScoredBatch, dumped_rows, with_missing
+from rag_rewards.run_id import new_run_id
 from rag_rewards.signature import signature_of
 
 log = logging.getLogger("rag_rewards")
@@ -79,13 +80,15 @@ class RolloutDump:
     If rows cannot be written (a full disk, a lost folder), one warning is logged, and the training
     goes on. The next row that can be written has the number of missing rollouts in the field
     `missing_before`. Rows are complete in the file after each batch. A copy in another process,
-    by pickle or fork, writes a file of its own.
+    by pickle or fork, writes a file of its own. The rows of a run have the same `run`, which keeps
+    the groups of several runs apart.
 
     Raises OptionError for an invalid path, size or number.
     """
 
     def __init__(self, path: str | Path, *, max_mb: float = 256, max_files: int = 8) -> None:
         self.path, self.max_mb, self.max_files = Path(path).absolute(), max_mb, max_files
+        self._run_id = new_run_id()
         if not max_mb > 0:
             raise OptionError("{dump_mb} must be above 0, found {value}", value=max_mb)
         if max_files < 1:
@@ -134,7 +137,7 @@ class RolloutDump:
             return writer
         max_bytes = max(int(self.max_mb * (1 << 20)), 1)
         # `setdefault` is atomic. A lock could be held by another thread while a process forks.
-        own = _Writer(RotatingFile(self.path, max_bytes, self.max_files))
+        own = _Writer(RotatingFile(self.path, max_bytes, self.max_files, self._run_id))
         writer = self._writers.setdefault(pid, own)
         if writer is own:
             atexit.register(_flush_at_exit, weakref.ref(self))
@@ -143,7 +146,7 @@ class RolloutDump:
         return writer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (str(self.path), self.max_mb, self.max_files))
+        return (_rebuild, (str(self.path), self.max_mb, self.max_files, self._run_id))
 
     def __repr__(self) -> str:
         return f"RolloutDump({str(self.path)!r})"
@@ -246,7 +249,8 @@ class _Writer:
         units: list[list[bytes]] = []
         for batch in batches:
             try:
-                rows = dumped_rows(batch, self._source, self._count)
+                origin = Origin(self._file.run_id, self._source, self._count)
+                rows = dumped_rows(batch, origin)
             except Exception as error:
                 self.lose(len(batch), error)
             else:
@@ -300,5 +304,8 @@ def _flush_at_exit(dump: weakref.ref[RolloutDump]) -> None:
         alive.flush()
 
 
-def _rebuild(path: str, max_mb: float, max_files: int) -> RolloutDump:
-    return RolloutDump(path, max_mb=max_mb, max_files=max_files)
+def _rebuild(path: str, max_mb: float, max_files: int, run_id: str) -> RolloutDump:
+    """Return a copy of a dump, which belongs to the same run."""
+    dump = RolloutDump(path, max_mb=max_mb, max_files=max_files)
+    dump._run_id = run_id
+    return dump

@@ -6,9 +6,10 @@ import contextlib
 import os
 import socket
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from rag_rewards.run_id import is_ray_process, rank
 
 try:
     import fcntl
@@ -23,16 +24,18 @@ class RotatingFile:
     """Appends lines to `rollouts.jsonl`. When it is full, it becomes `rollouts.1.jsonl`, and so on.
 
     path       file of a single process; each further process has a name of its own, such as
-               `rollouts.rank1.jsonl` or `rollouts.HOST-PID.jsonl`
+               `rollouts.rank1.jsonl` or `rollouts.RUN-HOST-PID.jsonl`
     max_bytes  size at which a new file begins
     max_files  number of files of a process; the oldest one is removed
+    run_id     identifier of the run, which is part of the latter name
 
     A file that an earlier run wrote is kept as `rollouts.1.jsonl`. A lock on the open file keeps
     two processes from writing the same one.
     """
 
-    def __init__(self, path: Path, max_bytes: int, max_files: int) -> None:
+    def __init__(self, path: Path, max_bytes: int, max_files: int, run_id: str) -> None:
         self.path, self.max_bytes, self.max_files = path, max_bytes, max_files
+        self.run_id = run_id
         self.current: Path | None = None
         """The file that this process writes; None before the first line."""
         self._descriptor: int | None = None
@@ -120,11 +123,10 @@ class RotatingFile:
     def _names(self) -> Iterator[Path]:
         if self.current is not None:
             yield self.current
-        rank = _rank()
-        own = f"{socket.gethostname()}-{os.getpid()}"
-        if rank is not None:
-            yield _tagged(self.path, f"rank{rank}")
-        elif not _is_ray_worker():
+        own = f"{self.run_id}-{socket.gethostname()}-{os.getpid()}"
+        if (number := rank()) is not None:
+            yield _tagged(self.path, f"rank{number}")
+        elif not is_ray_process():
             yield self.path
         for number in range(1, MAX_NAMES):
             yield _tagged(self.path, own if number == 1 else f"{own}-{number}")
@@ -148,21 +150,6 @@ def _numbered(path: Path, number: int) -> Path:
 
 def _tagged(path: Path, tag: str) -> Path:
     return path.with_name(f"{path.stem}.{tag}{path.suffix}")
-
-
-def _rank() -> int | None:
-    """Return the rank of this process among several, as torch sets it; None for one process."""
-    with contextlib.suppress(ValueError):
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            return int(os.environ.get("RANK", ""))
-    return None
-
-
-def _is_ray_worker() -> bool:
-    ray = sys.modules.get("ray")
-    with contextlib.suppress(Exception):
-        return ray is not None and bool(ray.is_initialized())
-    return False
 
 
 def _locked(descriptor: int) -> bool:

@@ -25,6 +25,7 @@ LAYERS = [
         "trainer_packages",
         "process_environment",
         "rotating_file",
+        "run_id",
         "turn_entries",
         "code_digest",
         "evidence.answer_template",

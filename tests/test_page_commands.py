@@ -26,7 +26,7 @@ from processes import WAIT_SECONDS, finish, free_port, wait_for
 from rag_rewards.cli import main
 from rag_rewards.groups import group_by_key
 from rag_rewards.io.sources import read_rollouts
-from rag_rewards.rows.dumped import ScoredBatch, dumped_rows
+from rag_rewards.rows.dumped import Origin, ScoredBatch, dumped_rows
 from rag_rewards.scorer import Scorer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +58,8 @@ def dumped(step: int) -> list[dict[str, Any]]:
     results = scorer.score_each(rows, groups)
     names = scorer.reward.component_names
     batch = ScoredBatch(rows, results, groups, scorer.signature, names)
-    return [json.loads(line) for group in dumped_rows(batch, "4f2a91c3", 0) for line in group]
+    origin = Origin("b50e13c7", "4f2a91c3", 0)
+    return [json.loads(line) for group in dumped_rows(batch, origin) for line in group]
 
 
 RAGAS = [

@@ -22,6 +22,7 @@ from processes import WAIT_SECONDS
 import rag_rewards as rr
 from rag_rewards import rollout_dump
 from rag_rewards.errors import BackendError, OptionError, RolloutError, RowError
+from rag_rewards.groups import group_by_key, positions_by_key
 from rag_rewards.io.sources import read_rollouts
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rollout_dump import RolloutDump, split_dump
@@ -59,8 +60,10 @@ def test_a_row_has_the_score_and_the_fields_of_the_rollout(tmp_path: Path):
     [row] = rows_of(path)
     place, _, number = row.pop("id").rpartition(".")
     assert (place.rpartition("/")[0], number) == ("q1/12", "0")
+    assert len(row["run"]) == 8
     assert row == {
-        "group": "q1/12",
+        "group": f"q1/12/{row['run']}",
+        "run": row["run"],
         "response": "<answer>Seine</answer>",
         "question": "Which river?",
         "step": 12,
@@ -151,7 +154,7 @@ def test_the_rollouts_of_a_complete_group_have_a_group_of_their_own(tmp_path: Pa
     groups = [row["group"] for row in rows]
     assert len(set(groups)) == 5
     assert groups[0] == groups[1] != groups[2] == groups[3]
-    assert groups[-1] == "q1/3"
+    assert groups[-1] == f"q1/3/{rows[-1]['run']}"
     assert len({row["id"] for row in rows}) == 9
 
 
@@ -173,6 +176,46 @@ def test_rows_with_one_question_have_groups_of_their_own(tmp_path: Path):
     groups = [row["group"] for row in rows_of(path)]
     assert len(set(groups)) == len(own)
     assert groups[: len(own)] == groups[len(own) :]
+
+
+def test_the_rollouts_of_two_runs_have_groups_of_their_own(tmp_path: Path):
+    """Rewards of single rollouts: the members of a group can be in different batches and files."""
+    path = tmp_path / "rollouts.jsonl"
+    for answer in ("Seine", "Rhone"):
+        with scorer(path) as scores:
+            for step in (1, 2):
+                for _ in range(3):
+                    response = f"<answer>{answer}</answer>"
+                    scores.score_each([rollout(id="q1", step=step, response=response)])
+    rows = [row for file in tmp_path.iterdir() for row in rows_of(file)]
+    assert len({row["run"] for row in rows}) == 2
+    groups = positions_by_key(row["group"] for row in rows)
+    assert [len(members) for members in groups.values()] == [3] * 4
+    for members in groups.values():
+        assert len({rows[i]["reward"] for i in members}) == 1
+    read = list(read_rollouts(str(tmp_path / "rollouts.*jsonl")))
+    assert sorted(map(len, group_by_key(read))) == [3] * 4
+
+
+def test_the_ranks_of_a_launcher_are_one_run(tmp_path: Path):
+    """The launcher is a process with two children, as `torchrun` starts them."""
+    code = "from rag_rewards.run_id import new_run_id; print(new_run_id())"
+    start = (
+        "import os, subprocess, sys\n"
+        "for rank in '01':\n"
+        "    env = os.environ | {'WORLD_SIZE': '2', 'RANK': rank}\n"
+        f"    subprocess.run([sys.executable, '-c', {code!r}], env=env, check=True)\n"
+    )
+
+    def launch() -> list[str]:
+        command = [sys.executable, "-c", start]
+        ran = subprocess.run(command, capture_output=True, check=True, timeout=WAIT_SECONDS)
+        return ran.stdout.decode().split()
+
+    first, second = launch(), launch()
+    assert len(first) == len(second) == 2
+    assert len({*first}) == len({*second}) == 1
+    assert first != second
 
 
 def test_members_with_different_turns_are_in_one_group(tmp_path: Path):
@@ -229,7 +272,7 @@ def test_a_dump_has_bounded_files_and_no_group_in_two_of_them(tmp_path: Path):
 
 
 def test_one_file_is_emptied_when_it_is_full(tmp_path: Path):
-    file = RotatingFile(tmp_path / "a.jsonl", 10, 1)
+    file = RotatingFile(tmp_path / "a.jsonl", 10, 1, "run")
     for text in (b"12345678\n", b"abcdefgh\n"):
         file.append(text)
     assert (tmp_path / "a.jsonl").read_bytes() == b"abcdefgh\n"
@@ -309,6 +352,7 @@ def test_several_processes_write_whole_lines_to_their_own_files(method: str, tmp
         assert process.exitcode == 0
     rows = [row for file in tmp_path.iterdir() for row in rows_of(file)]
     assert len(rows) == len({row["id"] for row in rows}) == 241
+    assert len({row["run"] for row in rows}) == 1
     assert len(list(tmp_path.iterdir())) == 4
 
 

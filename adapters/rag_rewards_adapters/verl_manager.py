@@ -99,26 +99,21 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
             if turns > 2:  # a question and an answer are two turns
                 fields = self._last_turn_fields(text)
             else:
-                fields = self._response_fields(text, prompt, response, columns)
+                fields = self._response_fields(text, prompt, response)
+            fields["prompt"] = to_builtins(columns.get("raw_prompt"))
         except DataError as error:
             return _with_row(error, columns)
         limit = response_limit(self.config.actor_rollout_ref.rollout, len(prompt))
         reason = finish_reason(self.tokenizer, response, limit)
         return rollout_from_row(columns, finish_reason=reason, **fields)
 
-    def _response_fields(
-        self, text: str, prompt: list[int], response: list[int], columns: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _response_fields(self, text: str, prompt: list[int], response: list[int]) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "response": text,
             "response_prefix": opened_tag(self.tokenizer, prompt),
         }
         if self._has_policy:
-            fields |= {
-                "prompt": to_builtins(columns.get("raw_prompt")),
-                "prompt_token_ids": prompt,
-                "response_token_ids": response,
-            }
+            fields |= {"prompt_token_ids": prompt, "response_token_ids": response}
         return fields
 
     def _last_turn_fields(self, text: str) -> dict[str, Any]:

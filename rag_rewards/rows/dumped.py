@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import takewhile
@@ -37,38 +37,59 @@ class ScoredBatch:
         return len(self.rollouts)
 
 
-def dumped_rows(batch: ScoredBatch, source: str, first: int) -> list[list[bytes]]:
+@dataclass(frozen=True)
+class Origin:
+    """Where the rollouts of a batch come from.
+
+    run_id   identifier of the run, which can have several processes
+    process  identifier of the process
+    first    number of the first rollout of the batch in this process
+    """
+
+    run_id: str
+    process: str
+    first: int
+
+    def number(self, position: int) -> str:
+        """Return a unique name of a rollout of the batch."""
+        return f"{self.process}.{self.first + position}"
+
+
+def dumped_rows(batch: ScoredBatch, origin: Origin) -> list[list[bytes]]:
     """Return the rows of a batch as lines, in units that belong into one file: groups, or rows.
 
-    `source` identifies the process that wrote the rows, and `first` is the number of the first
-    rollout. A rollout has the id KEY/STEP/SOURCE.NUMBER, where KEY is its id in the data set. The
-    rollouts of a complete group have a group of their own, named after the first of them.
+    A rollout has the id KEY/STEP/PROCESS.NUMBER, where KEY is its id in the data set. The rollouts
+    of a complete group have a group of their own, named after the first of them. Other rollouts
+    have the group KEY/STEP/RUN, since its members can be in the files of several processes.
     """
     units: Sequence[Sequence[int]] = batch.groups or [[i] for i in range(len(batch))]
-    return [_unit(batch, unit, source, first) for unit in units]
+    return [_unit(batch, unit, origin) for unit in units]
 
 
-def _unit(batch: ScoredBatch, positions: Sequence[int], source: str, first: int) -> list[bytes]:
+def _unit(batch: ScoredBatch, positions: Sequence[int], origin: Origin) -> list[bytes]:
     """Return the rows of a group, or of a rollout that is scored by itself."""
     members = [(i, rollout) for i in positions if (rollout := batch.rollouts[i]) is not None]
     if not members:
         return []
-    group = _group(batch, members, source, first)
+    place = {"group": _group(batch, members, origin), "run": origin.run_id}
     return [
-        _row(rollout, batch.results[i], f"{_place(rollout)}/{source}.{first + i}", group, batch)
+        _row(
+            rollout,
+            batch.results[i],
+            {"id": f"{_place(rollout)}/{origin.number(i)}"} | place,
+            batch,
+        )
         for i, rollout in members
     ]
 
 
-def _group(
-    batch: ScoredBatch, members: Sequence[tuple[int, Rollout]], source: str, first: int
-) -> str:
+def _group(batch: ScoredBatch, members: Sequence[tuple[int, Rollout]], origin: Origin) -> str:
     """Return the group of a unit: its own if it is complete, else that of its prompt and step."""
     position, leader = members[0]
     if batch.groups is None:
-        return _place(leader, leader.group)
+        return f"{_place(leader, leader.group)}/{origin.run_id}"
     is_common = all(rollout.id == leader.id for _, rollout in members)
-    return f"{_place(leader, None if is_common else leader.group)}/{source}.{first + position}"
+    return f"{_place(leader, None if is_common else leader.group)}/{origin.number(position)}"
 
 
 def with_missing(line: bytes, missing: int) -> bytes:
@@ -113,9 +134,9 @@ def _own_documents(rollout: Rollout) -> Any:
 
 
 def _row(
-    rollout: Rollout, result: ScoreOrError, row_id: str, group: str, batch: ScoredBatch
+    rollout: Rollout, result: ScoreOrError, place: Mapping[str, str], batch: ScoredBatch
 ) -> bytes:
-    fields = {"id": row_id, "group": group} | _own_fields(rollout)
+    fields = {**place, **_own_fields(rollout)}
     fields |= _score_fields(rollout, result, batch.names)
     fields["signature"] = batch.signature
     return msgspec.json.encode(fields, enc_hook=_plain) + b"\n"

@@ -71,6 +71,30 @@ def test_replay_reproduces_the_rewards_of_a_dump(
     assert "recorded rewards that the first run reproduces" in text
 
 
+def test_commands_keep_the_groups_of_two_runs_apart(tmp_path: Path, cli: Any):
+    """The rollouts of a prompt and step: all right in one run, and all wrong in another one."""
+    path, pattern = tmp_path / "rollouts.jsonl", tmp_path / "rollouts.*jsonl"
+    for text in ("Seine", "Rhone"):
+        with scorer(path) as scores:
+            for _ in range(4):
+                row = rr.Rollout(
+                    response=f"<answer>{text}</answer>", answers="Seine", question="?", step=1
+                )
+                scores.score_each([msgspec.structs.replace(row, id="q1")])
+    result = json.loads(cli("replay", pattern, "--sort", "--json", code=0).out)
+    assert (result["rows"], result["groups"], result["reproduced"]) == (8, 2, 8)
+    page = tmp_path / "page.html"
+    cli("report", pattern, "-o", page, code=0)
+    assert '"groups":2' in page.read_text("utf-8")
+    chosen = tmp_path / "chosen.jsonl"
+    cli("select", pattern, "-o", chosen, "--sort", "--pass", "0.9:1", code=0)
+    assert len(rows_of(chosen)) == 1
+    card = chosen.with_name("chosen.jsonl.card.md").read_text("utf-8")
+    assert card.count("- file: rollouts.") == 2
+    metrics = json.loads(cli("evaluate", pattern, "-m", "reward", "--by", "run", "--json").out)
+    assert len(metrics["runs"][0]["by"]["run"]) == 2
+
+
 def test_a_change_of_a_recorded_reward_is_counted(tmp_path: Path, cli: Any):
     path = tmp_path / "rollouts.jsonl"
     with scorer(path) as scores:

@@ -10,7 +10,7 @@ import pytest
 import v1_trainer as v1
 from processes import wait_for
 from rag_rewards_adapters import engine_policy
-from reward_batches import KWARGS, batch_of, config_with_manager
+from reward_batches import DOCUMENTS, KWARGS, QUESTION, batch_of, config_with_manager
 from test_verl_group_loops import check, engine_of, rewards_of, run_worker
 from test_verl_group_loops import folder as model  # noqa: F401 (a fixture)
 from test_verl_reward_loop import (  # noqa: F401 (fixtures)
@@ -23,6 +23,7 @@ from test_verl_reward_loop import (  # noqa: F401 (fixtures)
     tokenizer,
 )
 
+from rag_rewards.groups import positions_by_key
 from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
 
@@ -70,6 +71,25 @@ def test_the_agent_loop_writes_groups_with_their_evidence(
     assert [score.value for score in scores] == [row["reward"] for row in rows]
 
 
+def test_prompts_with_one_question_have_groups_of_their_own(
+    tokenizer: Any,  # noqa: F811
+    loop: Any,  # noqa: F811
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Rows without an id, whose prompts differ only in the documents that the user wrote."""
+    config = config_with_manager(
+        folder, f"{KWARGS}.recipe=arena", f"{KWARGS}.dump={tmp_path}/rollouts.jsonl"
+    )
+    rows = groups(*[(RIGHT,) * 4] * 3)
+    for i, row in enumerate(rows):
+        row.extra_info = {"question": QUESTION, "documents": DOCUMENTS}
+        row.columns["raw_prompt"] = [{"role": "user", "content": f"{i // 4} {QUESTION}"}]
+    loop(config).compute_rm_score(batch_of(tokenizer, rows))
+    written = positions_by_key(row["group"] for row in rows_of(tmp_path, 12))
+    assert [len(members) for members in written.values()] == [4] * 3
+
+
 def test_each_reward_worker_writes_a_file_of_its_own(
     tokenizer: Any,  # noqa: F811
     loop: Any,  # noqa: F811
@@ -87,4 +107,6 @@ def test_each_reward_worker_writes_a_file_of_its_own(
     assert sorted(row["reward"] for row in rows) == sorted(
         result.batch["rm_scores"].sum(-1).tolist()
     )
-    assert {row["group"] for row in rows} == {"0", "1"}
+    [run] = {row["run"] for row in rows}
+    assert {row["group"] for row in rows} == {f"0/{run}", f"1/{run}"}
+    assert all(path.name.startswith(f"rollouts.{run}-") for path in tmp_path.iterdir())
