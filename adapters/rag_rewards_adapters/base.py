@@ -38,8 +38,8 @@ class TrainerBatch(Protocol):
         """The positions of the completions that are scored."""
 
     @property
-    def step(self) -> int | None:
-        """The training step."""
+    def updates(self) -> int | None:
+        """The number of optimizer steps that the trainer has finished."""
 
 
 B = TypeVar("B", bound=TrainerBatch)

@@ -243,7 +243,7 @@ class RagReward(TrainerReward["_Batch"]):
             response_token_ids=turns[-1] if turns and isinstance(turns[-1], list) else None,
             finish_reason=batch.value("finish_reason", position),
             step=batch.step,
-            weight_version=batch.step,
+            weight_version=batch.updates,
         )
 
     def _has_turns(self, turns: Sequence[Any]) -> bool:
@@ -290,7 +290,7 @@ class RagReward(TrainerReward["_Batch"]):
             response_token_ids=[token for turn in turns for token in turn],
             finish_reason=batch.value("finish_reason", position),
             step=batch.step,
-            weight_version=batch.step,
+            weight_version=batch.updates,
         )
         if isinstance(rollout, RolloutError):
             return rollout
@@ -377,7 +377,7 @@ class _Batch:
 
     def __init__(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> None:
         self.completions = completions
-        self.step: int | None = getattr(columns.get("trainer_state"), "global_step", None)
+        self.updates: int | None = getattr(columns.get("trainer_state"), "global_step", None)
         lists = {
             name: to_builtins(values) if hasattr(values, "tolist") else values
             for name, values in columns.items()
@@ -392,6 +392,14 @@ class _Batch:
         last = {request: i for i, request in enumerate(self._requests)}
         self.positions = sorted(last.values())
         self._index = {self._requests[i]: index for index, i in enumerate(self.positions)}
+
+    @property
+    def step(self) -> int | None:
+        """The first optimizer step that trains the batch, as the trainer's log counts them.
+
+        A reward does not learn whether ms-swift evaluates, which has the number of the next step.
+        """
+        return None if self.updates is None else self.updates + 1
 
     def value(self, column: str, position: int) -> Any:
         """Return a value of a column, or None if the batch does not have the column."""

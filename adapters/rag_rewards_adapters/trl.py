@@ -295,6 +295,15 @@ class RagReward(TrainerReward[Batch]):
         """The field `split` of the rollouts, if the trainer is known."""
         return None if self._trainer is None else "validation" if self._evaluates else "train"
 
+    def _step(self, batch: Batch) -> int | None:
+        """Return the first optimizer step that trains a batch, as the trainer's log counts them.
+
+        In an evaluation, this is the last step before it.
+        """
+        if batch.updates is None or self._evaluates:
+            return batch.updates
+        return batch.updates + 1
+
     # --- rollouts ------------------------------------------------------------------------------
 
     def _rollouts(self, batch: Batch) -> list[Rollout | RolloutError]:
@@ -307,7 +316,7 @@ class RagReward(TrainerReward[Batch]):
                 "call reward.bind(trainer) or pass response_prefix='<think>'"
             )
         if self._training_policy is not None:
-            self._training_policy.weight_version = batch.step
+            self._training_policy.weight_version = batch.updates
         return rollouts
 
     def _rollout(
@@ -336,9 +345,9 @@ class RagReward(TrainerReward[Batch]):
             response_prefix=prefix,
             response_token_ids=list(response_ids) if response_ids is not None else None,
             finish_reason=reader.finish_reason(ids),
-            step=batch.step,
+            step=self._step(batch),
             split=self._split,
-            weight_version=batch.step,
+            weight_version=batch.updates,
         )
 
     @property
@@ -365,7 +374,7 @@ class RagReward(TrainerReward[Batch]):
             ids,
             tokens,
             reader.decode if self._trainer is not None else None,
-            dialect_at(self.scorer.reward, batch.step),
+            dialect_at(self.scorer.reward, self._step(batch)),
         )
         if turns is None:
             return None
@@ -378,9 +387,9 @@ class RagReward(TrainerReward[Batch]):
             prompt_token_ids=tokens.get("prompt_token_ids"),
             response_token_ids=list(ids) if ids is not None else None,
             finish_reason=reader.finish_reason(ids, turns.get("response")),
-            step=batch.step,
+            step=self._step(batch),
             split=self._split,
-            weight_version=batch.step,
+            weight_version=batch.updates,
             **turns,
         )
 

@@ -36,7 +36,7 @@ class Batch:
         return range(len(self.prompts))
 
     @property
-    def step(self) -> int | None:
+    def updates(self) -> int | None:
         return getattr(self.trainer_state, "global_step", None)
 
 

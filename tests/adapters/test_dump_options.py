@@ -35,7 +35,7 @@ def test_a_remote_reward_function_of_openrlhf(tmp_path: Path) -> None:
     reward(["Q?<answer>a</answer>"], ["Q?"], ['{"answers": "a", "id": "q1"}'])
     reward.scorer.close()
     [row] = rows_of(path)
-    assert (row["reward"], row["group"], row["prompt"]) == (1.0, "q1", "Q?")
+    assert (row["reward"], row["group"], row["prompt"]) == (1.0, f"q1/{row['run']}", "Q?")
 
 
 def test_compute_score_of_verl(tmp_path: Path) -> None:
@@ -45,7 +45,9 @@ def test_compute_score_of_verl(tmp_path: Path) -> None:
     for text in ("<answer>Seine</answer>", "<answer>Rhone</answer>"):
         verl.compute_score("qa", text, '{"answers": ["Seine"]}', information, **options)
     verl.compute_score.scorer(options).close()
-    assert [(row["reward"], row["group"]) for row in rows_of(path)] == [(1.0, "7"), (0.0, "7")]
+    rows = rows_of(path)
+    assert [row["reward"] for row in rows] == [1.0, 0.0]
+    assert {row["group"] for row in rows} == {f"7/{rows[0]['run']}"}
 
 
 def test_a_reward_of_ms_swift(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_a_reward_of_ms_swift(tmp_path: Path) -> None:
     }
     assert reward(["<answer>Seine</answer>", "x"], **columns) == [1.0, 0.0]
     reward.scorer.close()
-    assert [(row["step"], row["reward"]) for row in rows_of(path)] == [(3, 1.0), (3, 0.0)]
+    assert [(row["step"], row["reward"]) for row in rows_of(path)] == [(4, 1.0), (4, 0.0)]
 
 
 @pytest.mark.parametrize("kind", [SlimeRecipe, SkyRLRecipe])

@@ -65,7 +65,8 @@ def test_the_rollout_contains_the_fields_of_the_trainer() -> None:
     assert rollout.question == "Which river?"
     assert rollout.prompt == [{"role": "user", "content": "Which river?"}]
     assert rollout.response_token_ids == (7, 8, 9)  # of the last turn
-    assert (rollout.step, rollout.finish_reason) == (3, "length")
+    assert (rollout.step, rollout.weight_version) == (4, 3)
+    assert rollout.finish_reason == "length"
 
 
 def test_the_response_prefix_option() -> None:

@@ -135,8 +135,8 @@ class TestRewards:
 
     def test_stages_depend_on_the_training_step(self) -> None:
         reward = RagReward(stages=[{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}])
-        early = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=4)))
-        late = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=5)))
+        early = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=3)))
+        late = reward(**batch(RIGHT, trainer_state=SimpleNamespace(global_step=4)))
         assert early != late == [13.0]
 
     def test_asynchronous_rewards(self) -> None:

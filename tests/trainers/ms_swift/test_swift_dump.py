@@ -17,6 +17,6 @@ def test_the_rows_have_the_step_and_the_rewards_of_the_trainer(tmp_path: Path) -
     ]
     reward.scorer.close()
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    assert [row["step"] for row in rows] == [0] * 4 + [1] * 4
+    assert [row["step"] for row in rows] == [1] * 4 + [2] * 4
     assert [row["reward"] for row in rows] == [*values[0], *values[1]]
     assert {row["finish_reason"] for row in rows} == {"stop"}

@@ -337,7 +337,7 @@ def test_columns_with_other_names() -> None:
 
 def test_stages_depend_on_the_training_step() -> None:
     stages = [
-        {"recipe": "naive-grpo", "until_step": 2},
+        {"recipe": "naive-grpo", "until_step": 3},
         {"recipe": "truthrl", "settings": {"verifier": "exact"}},
     ]
     reward = new_reward("staged", stages=stages)

@@ -14,6 +14,7 @@ from trl_runs import DOCUMENTS, rows, says, trainer
 from rag_rewards import __version__
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.groups import positions_by_key
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.replay import Variation, replay
 from rag_rewards.report.rows import read_rows
@@ -46,7 +47,11 @@ def test_a_dump_has_the_rollouts_of_every_step(tmp_path: Path) -> None:
 
     written = lines(path)
     train = [row for row in written if row["split"] == "train"]
-    assert [row["step"] for row in train] == [0] * 4 + [1] * 4 + [2] * 4
+    assert [row["step"] for row in train] == [1] * 4 + [2] * 4 + [3] * 4
+    assert [row["weight_version"] for row in train] == [0] * 4 + [1] * 4 + [2] * 4
+    logged = [entry["step"] for entry in run.state.log_history if "arena/format" in entry]
+    assert logged == [1, 2, 3]
+    assert {row["step"] for row in written if row["split"] == "validation"} == {3}
     assert [row["reward"] for row in train[:4]] == [13.0, 1.0, 0.0, 0.0]
     assert {row["split"] for row in written} == {"train", "validation"}
     first = train[0]
@@ -54,9 +59,23 @@ def test_a_dump_has_the_rollouts_of_every_step(tmp_path: Path) -> None:
     assert first["answers"] == ["Seine", "the Seine"]
     assert [document["text"] for document in first["documents"]] == [d["text"] for d in DOCUMENTS]
     assert first["signature"] == f"rag-rewards {__version__} arena"
-    for step in range(3):
+    for step in (1, 2, 3):
         groups = {row["group"] for row in train if row["step"] == step}
         assert len(groups) == 1
+
+
+def test_prompts_with_one_question_have_groups_of_their_own(tmp_path: Path) -> None:
+    """Rows without an id; their questions are equal, and their documents and prompts differ."""
+    path = tmp_path / "rollouts.jsonl"
+    reward = RagReward("arena", dump=str(path))
+    args = {"max_steps": 1, "per_device_train_batch_size": 16}
+    data = rows(4, question="Which river?")
+    run = trainer(tmp_path, reward, rollout_func=says(*TEXTS), train_dataset=data, args=args)
+    reward.bind(run)
+    run.train()
+    reward.scorer.close()
+    written = positions_by_key(row["group"] for row in lines(path))
+    assert [len(members) for members in written.values()] == [4] * 4
 
 
 @pytest.mark.parametrize("recipe", ["ctrl-rag", "lear", "igpo"])
@@ -123,5 +142,5 @@ def test_the_curves_of_a_dump_have_a_point_for_each_step(tmp_path: Path) -> None
     configurations = Configurations()
     facts = [facts_of(row, configurations.of(row)) for row in read]
     points = statistics(read, facts, group_by_key(read)).steps
-    assert [(point.step, point.n) for point in points] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert [(point.step, point.n) for point in points] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [point.values["reward"] for point in points] == [3.5] * 4

@@ -94,7 +94,7 @@ def test_evaluation_scores_the_responses_of_the_model(tmp_path: Any) -> None:
 
 
 def test_stages_depend_on_the_training_step(tmp_path: Any) -> None:
-    stages = [{"recipe": "naive-grpo", "until_step": 1}, {"recipe": "arena"}]
+    stages = [{"recipe": "naive-grpo", "until_step": 2}, {"recipe": "arena"}]
     reward = RecordingReward(stages=stages)
     run = trainer(tmp_path, reward, rollout_func=says(*ARENA))
     reward.bind(run)
