@@ -14,8 +14,8 @@ def test_components_are_logged_beside_the_events_of_the_trainer(tmp_path: Path) 
     reward = reward_class("arena", recipe="arena")(args=args)
     right = "<relevance>[1]</relevance><analysis>1</analysis><answer>Seine</answer>"
     columns = {"answers": [["Seine"]] * 2, "supporting": [[1]] * 2, "prompt_id": ["p", "p"]}
-    for step in (1, 2):
-        state = SimpleNamespace(global_step=step)
+    for updates in (0, 1):
+        state = SimpleNamespace(global_step=updates)
         assert reward([right, "no"], trainer_state=state, **columns) == [13.0, 0.0]
     events = EventAccumulator(str(tmp_path / "rag_rewards")).Reload()
     assert [(event.step, event.value) for event in events.Scalars("arena/bonus")] == [

@@ -216,7 +216,8 @@ def test_a_later_error_gets_the_mean_of_its_group_and_is_counted(
     assert values[:, 0].tolist() == pytest.approx([2.0, 2.0, 1.0, 5 / 3])
     assert group_advantages_of(values, 4)[3] == pytest.approx(0.0, abs=1e-6)
     assert reward.not_scored == 1
-    assert "1 of 4 rollouts are unscored: row 3 of the batch: answers: missing" in caplog.text
+    place = "row 3 of the batch (question 'q')"
+    assert f"1 of 4 rollouts are unscored: {place}: answers: missing" in caplog.text
 
 
 def test_a_group_without_any_score_has_advantage_0() -> None:
