@@ -6,7 +6,7 @@ The commands are resolved by `make install-lines`, and the result is in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -25,11 +25,13 @@ class Installation:
     package   name of the trainer's package
     commands  what to run, in order, in an environment of its own
     extras    extras of rag-rewards that fit into the same environment
+    imports   packages that a training imports, although only extras of the trainer require them
     """
 
     package: str
     commands: tuple[str, ...]
     extras: tuple[str, ...] = ("http", "server")
+    imports: tuple[str, ...] = ()
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -52,6 +54,7 @@ INSTALLATIONS = {
                 'pip install "verl[vllm]==0.9.1"',
                 "pip install flash-attn==2.8.3 --no-build-isolation",
             ),
+            imports=("TransferQueue", "cachetools", "fastapi", "uvicorn"),
         ),
         Installation(
             "openrlhf",
@@ -68,6 +71,11 @@ INSTALLATIONS = {
     )
 }
 """The installation of each trainer, by its package."""
+
+DEPENDENTS = (*INSTALLATIONS, "axolotl", "unsloth")
+"""Packages that can require a trainer, and then fix its version."""
+_NEEDS_TORCH = frozenset({"flash-attn"})
+"""Packages whose build imports torch, so that it has to be installed before."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +105,7 @@ class Conflict:
 def conflicts(package: str) -> Iterator[Conflict]:
     """Yield the installed versions that an installed trainer does not accept.
 
-    Its requirements are those of its metadata and, if vLLM is installed, of its extra for vLLM. A
-    package that is not installed is no conflict, since not every run needs it.
+    Its requirements are those of its metadata and, if vLLM is installed, of its extra for vLLM.
     """
     version = installed_version(package)
     if version is None:
@@ -120,9 +127,46 @@ def _requirements(package: str) -> Iterator[tuple[Requirement, bool]]:
             yield requirement, True
 
 
+def missing(package: str) -> list[Requirement]:
+    """Return the requirements of an installed trainer that are not installed.
+
+    They are those of its metadata, and the packages that a training imports.
+    """
+    if installed_version(package) is None:
+        return []
+    lines = {line.name: line for line, is_engine in _requirements(package) if not is_engine}
+    for name in INSTALLATIONS[package].imports if package in INSTALLATIONS else ():
+        lines.setdefault(name, _in_extras(package, name))
+    return [line for name, line in lines.items() if installed_version(name) is None]
+
+
+def _in_extras(package: str, name: str) -> Requirement:
+    """Return the versions of a package that an extra of a trainer accepts, or any version."""
+    lines = map(Requirement, metadata.requires(package) or ())
+    return next((line for line in lines if line.name == name), Requirement(name))
+
+
+def install_command(requirements: Iterable[Requirement]) -> str:
+    """Return the commands that install requirements.
+
+    >>> install_command([Requirement("flash-attn==2.8.3"), Requirement("ray[default]>=2.41")])
+    'pip install "ray[default]>=2.41" && pip install "flash-attn==2.8.3" --no-build-isolation'
+    """
+    plain: list[str] = []
+    late: list[str] = []
+    for line in requirements:
+        extras = f"[{','.join(sorted(line.extras))}]" if line.extras else ""
+        text = f"{line.name}{extras}{line.specifier}"
+        words = late if line.name in _NEEDS_TORCH else plain
+        words.append(text if text == line.name else f'"{text}"')
+    commands = [f"pip install {' '.join(plain)}"] if plain else []
+    commands += [f"pip install {' '.join(late)} --no-build-isolation"] if late else []
+    return " && ".join(commands)
+
+
 def dependent_of(package: str) -> str | None:
-    """Return an installed trainer that requires another trainer, which then fixes its version."""
-    for other in INSTALLATIONS:
+    """Return an installed package that requires a trainer, and then fixes its version."""
+    for other in DEPENDENTS:
         if other == package or installed_version(other) is None:
             continue
         if any(line.name == package for line, is_engine in _requirements(other) if not is_engine):

@@ -28,6 +28,8 @@ from rag_rewards.trainer_packages import (
     conflicts,
     dependent_of,
     engine_of,
+    install_command,
+    missing,
 )
 from rag_rewards.turn_entries import SUMMED
 from rag_rewards.version import __version__
@@ -41,6 +43,7 @@ _VERL = """
 import json, sys, verl
 import verl.experimental.agent_loop.agent_loop, verl.trainer.ppo.core_algos
 import verl.experimental.reward_loop.reward_manager.registry
+import verl.trainer.ppo.v1.trainer_sync
 ours = sys.modules.get("rag_rewards_adapters.verl_plugin")
 print("\\n" + json.dumps(ours.loaded() if ours else {"the plugin": "not loaded by verl"}))
 """
@@ -190,7 +193,7 @@ def _trainers() -> Iterator[CheckResult]:
             fix = trainer.install.format(commands=_commands(trainer.package))
             yield CheckResult("trainers", trainer.name, "absent", "not installed", fix)
         elif (dependent := dependent_of(trainer.package)) is not None:
-            state = f"{version}, as {dependent} requires; it is not used as a trainer here"
+            state = f"{version}, as {dependent} requires"
             yield CheckResult("trainers", trainer.name, "ok", state)
         elif Version(version) < Version(trainer.since):
             state = f"{version} is older than {trainer.since}"
@@ -221,23 +224,26 @@ def _commands(package: str) -> str:
 
 
 def _conflicts() -> Iterator[CheckResult]:
-    """Compare the installed packages with the versions that each installed trainer requires."""
+    """Compare the installed packages with those that each installed trainer requires."""
     for trainer in _in_use():
         name, differences = f"{trainer.name} packages", list(conflicts(trainer.package))
-        if differences:
-            message = "; ".join(conflict.message for conflict in differences)
-            fix = "; ".join(dict.fromkeys(conflict.fix for conflict in differences))
-            yield CheckResult("versions", name, "problem", message, fix)
+        messages = [conflict.message for conflict in differences]
+        fixes = [conflict.fix for conflict in differences]
+        if absent := missing(trainer.package):
+            names = ", ".join(line.name for line in absent)
+            messages.append(f"{len(absent)} of its packages are not installed: {names}")
+            fixes.append(install_command(absent))
+        if messages:
+            fix = "; ".join(dict.fromkeys(fixes))
+            yield CheckResult("versions", name, "problem", "; ".join(messages), fix)
         else:
-            message = "the installed packages have the versions that it requires"
+            message = "the packages that it requires are installed, in versions that it accepts"
             yield CheckResult("versions", name, "ok", message)
 
 
 def _turn_credit() -> Iterator[CheckResult]:
     """Show how each installed trainer uses the rewards of turns."""
-    for trainer in TRAINERS:
-        if installed_version(trainer.package) is None:
-            continue
+    for trainer in _in_use():
         name = f"{trainer.name} turns"
         if trainer.turn_credit:
             yield CheckResult("turn credit", name, "ok", trainer.turn_credit)

@@ -162,12 +162,18 @@ def test_isolated_code_may_fail_or_hang(monkeypatch: pytest.MonkeyPatch) -> None
     assert "no answer" in error
 
 
+IMPORTS = {"TransferQueue": "0.1.11", "cachetools": "7", "fastapi": "0.1", "uvicorn": "0.1"}
+"""The packages that the trainer of verl imports, and that only its extras require."""
+
+
 @pytest.fixture
 def verl_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the requirements of verl by some of those of verl 0.9.1."""
     lines = [
         "transformers!=5.6.0,<5.11,>=5.5.3",
         "ray[default]>=2.41.0",
+        'TransferQueue>=0.1.10; extra == "verl-core"',
+        'cachetools; extra == "verl-core"',
         'pyzmq; extra == "verl-core"',
         'torch==2.11.0; extra == "vllm"',
         'vllm==0.24.0; extra == "vllm"',
@@ -204,7 +210,7 @@ def test_versions_that_a_trainer_does_not_accept(
     message: str,
     fix: str,
 ) -> None:
-    found = {"verl": "0.9.1", "torch": "2.13.0", **versions}
+    found = {"verl": "0.9.1", "torch": "2.13.0", "ray": "2.60.0", **IMPORTS, **versions}
     for module in (doctor, trainer_packages):
         monkeypatch.setattr(module, "installed_version", found.get)
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
@@ -212,6 +218,42 @@ def test_versions_that_a_trainer_does_not_accept(
     assert result.state == state
     assert message in result.message
     assert fix in result.fix
+
+
+def test_packages_that_a_training_imports(
+    monkeypatch: pytest.MonkeyPatch, verl_metadata: None
+) -> None:
+    found = {"verl": "0.9.1", "transformers": "5.9.0", "uvicorn": "0.54.0"}
+    for module in (doctor, trainer_packages):
+        monkeypatch.setattr(module, "installed_version", found.get)
+    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    result = result_of(examine(), "verl packages")
+    assert result.state == "problem"
+    names = "ray, TransferQueue, cachetools, fastapi"
+    assert result.message == f"4 of its packages are not installed: {names}"
+    packages = '"ray[default]>=2.41.0" "TransferQueue>=0.1.10" cachetools fastapi'
+    assert result.fix == f"pip install {packages}"
+
+
+@pytest.mark.parametrize(
+    ("dependent", "line"),
+    [("axolotl", "trl==1.8.0"), ("unsloth", "trl!=0.19.0,<=0.24.0,>=0.18.2")],
+)
+def test_a_trainer_whose_version_another_package_fixes(
+    monkeypatch: pytest.MonkeyPatch, dependent: str, line: str
+) -> None:
+    """An upgrade of TRL would break Axolotl 0.18.0, which the tests of its page use."""
+    found = {dependent: "0.18.0", "trl": "1.8.0"}
+    real = metadata.requires
+    monkeypatch.setattr(metadata, "requires", lambda n: [line] if n == dependent else real(n))
+    for module in (doctor, trainer_packages):
+        monkeypatch.setattr(module, "installed_version", found.get)
+    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    results = examine()
+    result = result_of(results, "TRL")
+    assert (result.state, result.fix) == ("ok", "")
+    assert result.message == f"1.8.0, as {dependent} requires"
+    assert not any(result.name == "TRL packages" for result in results)
 
 
 def test_a_trainer_that_excludes_the_extra_vllm(

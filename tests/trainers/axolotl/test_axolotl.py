@@ -7,6 +7,7 @@ import importlib
 import re
 import sys
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from axolotl.utils.schemas.config import AxolotlInputConfig
 from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward
 
-from rag_rewards.cli import main
+from rag_rewards.cli import doctor, main
 
 TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / "trainers"), str(TESTS / "backends"), str(TESTS.parent / "docs")]
@@ -157,3 +158,12 @@ def test_the_page_names_the_tested_version() -> None:
     pins = (TESTS / "trainers" / "axolotl.txt").read_text("utf-8")
     [version] = re.findall(r"axolotl==([\d.]+)", pins)
     assert f"Axolotl {version}" in PAGE
+
+
+# --- the installed versions ----------------------------------------------------------------------
+
+
+def test_doctor_does_not_advise_to_upgrade_the_trl_of_axolotl() -> None:
+    [result] = [each for each in doctor._trainers() if each.name == "TRL"]
+    assert (result.state, result.fix) == ("ok", "")
+    assert result.message == f"{version('trl')}, as axolotl requires"

@@ -8,7 +8,12 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from processes import WAIT_SECONDS
+
+from rag_rewards import trainer_packages
+from rag_rewards.cli import doctor
+from rag_rewards.packages import run_isolated
 
 
 def plugin_finding(**environment: str) -> dict[str, Any]:
@@ -33,6 +38,30 @@ def test_the_plugin_is_registered_by_verl_itself() -> None:
         "registered: rag_gdpo, rag_group, rag_grpo_clip_std, rag_rewards, rag_turn_given, "
         "rag_turn_igpo, rag_turn_mt_grpo, rag_turn_return"
     )
+
+
+@pytest.mark.parametrize("module", ["cachetools", "fastapi", "transfer_queue", "uvicorn"])
+def test_a_training_imports_packages_of_the_extras(module: str) -> None:
+    """The packages that `doctor` requires beside those of verl's metadata."""
+    code = f"import sys; sys.modules[{module!r}] = None\n{doctor._VERL}"
+    found, reason = run_isolated(code)
+    assert found is None
+    assert module in reason
+
+
+def test_the_packages_of_the_extras_are_named_if_they_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The packages of `pip install torch verl`, with the metadata of verl itself."""
+    real = trainer_packages.installed_version
+    absent = trainer_packages.INSTALLATIONS["verl"].imports
+    assert trainer_packages.missing("verl") == []
+    monkeypatch.setattr(
+        trainer_packages, "installed_version", lambda n: None if n in absent else real(n)
+    )
+    [result] = [each for each in doctor._conflicts() if each.name == "verl packages"]
+    assert result.state == "problem"
+    assert result.fix == 'pip install "TransferQueue>=0.1.10" cachetools fastapi uvicorn'
 
 
 def test_a_disabled_plugin_is_a_problem_with_a_solution() -> None:
