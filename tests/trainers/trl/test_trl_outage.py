@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from trl_runs import advantages, rows, says, trainer
 from rag_rewards import Models
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.groups import positions_by_key
 from rag_rewards.testing import TableJudge
 
 SAID = ("\\boxed{La Seine}", "\\boxed{I don't know}", "no box", "\\boxed{the Rhône}")
@@ -52,6 +54,64 @@ def test_an_outage_leaves_no_group_partly_scored_and_ends_the_training(tmp_path:
     assert later == [[None] * 8] * 2
     assert reward.batches == 4
     assert advantages(started) == [0.0] * 8
+
+
+class JudgedByServer(RagReward):
+    """TruthRL with a judge on a server that answers 503 in the batches of `down`."""
+
+    def __init__(self, server: Any, dump: Any, **options: Any) -> None:
+        self.batches = 0
+        super().__init__(
+            "truthrl",
+            judge=server.url,
+            judge_model="tiny",
+            judge_retries=0,
+            dump=str(dump),
+            **options,
+        )
+
+    def __call__(self, prompts: Any, completions: Any, **batch: Any) -> list[float | None]:
+        self.batches += 1
+        return super().__call__(prompts, completions, **batch)
+
+
+@pytest.mark.parametrize("patience", [3, 5])
+def test_a_judge_on_a_server_is_down_for_four_batches(tmp_path: Any, patience: int) -> None:
+    """Batches 2 to 5. With a greater patience than 4, the training goes on after the outage."""
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer, Reply
+
+    down, rewards = range(2, 6), []
+
+    def reply(_: Any) -> Reply:
+        batch = rewards[0].batches if rewards else 0
+        return Reply(status=503) if batch in down else Reply()
+
+    path = tmp_path / "rollouts.jsonl"
+    with JudgeServer(reply) as server:
+        rewards.append(JudgedByServer(server, path, patience=patience))
+        started = run(tmp_path, rewards[0])
+        if patience < len(down):
+            with pytest.raises(
+                BackendError, match=r"503.*\(a model failed in 3 consecutive batches"
+            ):
+                started.train()
+        else:
+            started.train()
+        rewards[0].scorer.close()
+    written = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    groups = positions_by_key(row["group"] for row in written)
+    scored = [[written[i]["reward"] for i in members] for members in groups.values()]
+    assert all(len(group) == 4 for group in scored)
+    assert not [group for group in scored if None in group and {*group} != {None}]
+    unscored = {row["step"] for row in written if row["reward"] is None}
+    logged = {entry["step"]: entry["truthrl/not_scored"] for entry in started.state.log_history[:8]}
+    if patience < len(down):
+        assert (rewards[0].batches, unscored) == (4, {2, 3, 4})
+        assert logged == {1: 0.0, 2: 8.0, 3: 8.0}
+    else:
+        assert (rewards[0].batches, unscored) == (8, {*down})
+        assert logged == {step: 8.0 * (step in down) for step in range(1, 9)}
 
 
 def test_only_the_group_of_the_failure_is_unscored(tmp_path: Any) -> None:

@@ -23,18 +23,25 @@ NAMES = ["Paris", "Rouen", "Troyes", "Melun", "Vernon", "Sens"]
 
 
 def judged(url: str) -> list[str]:
-    return [f"+{KWARGS}.judge={url}", f"+{KWARGS}.judge_model=tiny"]
+    options = {"judge": url, "judge_model": "tiny", "judge_retries": 0}
+    return [f"+{KWARGS}.{name}={value}" for name, value in options.items()]
 
 
-def test_an_outage_trains_no_partial_group_and_ends_the_training(tmp_path: Any) -> None:
-    """The judge is down after the first step."""
+@pytest.mark.parametrize("patience", [3, 5])
+def test_a_judge_that_is_down_for_four_batches(tmp_path: Any, patience: int) -> None:
+    """A batch has 2 groups, and a group has 2 requests to the judge, one for each gold answer.
+
+    With a greater patience than 4, the training goes on after the outage.
+    """
     folder = v1.save(tmp_path / "model")
     data = v1.write(tmp_path / "train.parquet", [v1.question(name) for name in NAMES])
     batches: list[dict[str, Any]] = []
+    failed: list[Any] = []
 
     def reply(request: Any) -> Reply:
-        if batches:
-            return Reply(status=401)
+        if batches and len(failed) < 4 * 2 * 2:
+            failed.append(request)
+            return Reply(status=503)
         return Reply(text=json.dumps({"explanation": "", "score": 1}))
 
     with JudgeServer(reply) as judge, v1.cluster():
@@ -43,18 +50,29 @@ def test_an_outage_trains_no_partial_group_and_ends_the_training(tmp_path: Any) 
             "truthrl",
             *judged(judge.url),
             *v1.trainer_overrides(data, data),
-            "trainer.total_training_steps=5",
+            "trainer.total_training_steps=3",
+            f"+trainer.v1.sampler.sampler_kwargs.patience={patience}",
             "trainer.test_freq=-1",
             "trainer.val_before_train=False",
         )
         server = ray.remote(v1.Engine).remote(
             folder, dict.fromkeys(NAMES, REPLIES), v1.LENGTHS["max_model_len"]
         )
-        with pytest.raises(GroupError, match="6 groups failed before a batch was complete"):
-            v1.train(config, server, tmp_path / "log.jsonl", batches)
-    assert len(batches) == 1
-    for group in v1.groups_of(batches[0]).values():
-        assert sorted(rollout["rm_scores"][-1] for rollout in group) == [-1, 0, 1]
+        log = tmp_path / "log.jsonl"
+        if patience < 4:
+            with pytest.raises(GroupError, match="6 groups failed before a batch was complete"):
+                v1.train(config, server, log, batches)
+        else:
+            logged = v1.train(config, server, log, batches).logged
+            names = ("rag_rewards/not_scored_groups", "rag_rewards/outcome/mean")
+            assert [logged[step][names[0]] for step in (1, 2, 3)] == [0.0, 8.0, 0.0]
+            assert all(names[1] in logged[step] for step in (1, 2, 3))
+    assert len(batches) == (1 if patience < 4 else 3)
+    for batch in batches:
+        groups = v1.groups_of(batch).values()
+        assert len(groups) == 2
+        for group in groups:
+            assert sorted(rollout["rm_scores"][-1] for rollout in group) == [-1, 0, 1]
 
 
 # --- checks before training ----------------------------------------------------------------------
