@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from processes import WAIT_SECONDS
 from rag_rewards.cli.init import check
 
 RECIPES = ("arena", "lear", "ctrl-rag")
+SEARCH_RECIPES = ("search-r1", "stepsearch", "igpo")
 COMPONENTS = ("--components", "outcome,format=0.2")
 """Options for `search-r1`, whose components the trainer normalizes one by one."""
 
@@ -44,3 +46,24 @@ def assert_unknown_setting_is_named(trainer: str, folder: Path) -> None:
     for path in folder.iterdir():
         path.write_text(path.read_text().replace("temperature", "temprature"))
     assert "temprature" in check(trainer, folder)
+
+
+def assert_search_engine_is_required(trainer: str, recipe: str, folder: Path) -> None:
+    """Start the script of a search agent without an edit, in this environment."""
+    settings = ("--set", "credit.method=group") if recipe == "igpo" else ()
+    written = init(trainer, recipe, folder, "--policy", "model", "--data", "data.jsonl", *settings)
+    assert (written.returncode, written.stderr) == (0, "")
+    is_python = (folder / "train.py").exists()
+    command = [sys.executable, folder / "train.py"] if is_python else ["bash", folder / "train.sh"]
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+        env=os.environ | {"PATH": programs},
+    )
+    assert ran.returncode == 1
+    message = f"the policy has no search engine: edit {folder / 'search.py'}"
+    assert message in ran.stderr.splitlines()[-1]

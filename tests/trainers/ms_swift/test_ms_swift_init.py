@@ -11,6 +11,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from start_scripts import (
     COMPONENTS,
     RECIPES,
+    SEARCH_RECIPES,
+    assert_search_engine_is_required,
     assert_settings_exist,
     assert_unknown_setting_is_named,
 )
@@ -31,3 +33,8 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
 
 def test_the_trainer_accepts_components(tmp_path: Path) -> None:
     assert_settings_exist("ms-swift", "search-r1", tmp_path / "run", *COMPONENTS)
+
+
+@pytest.mark.parametrize("recipe", SEARCH_RECIPES)
+def test_the_script_of_a_search_agent_requires_a_search_engine(tmp_path: Path, recipe: str) -> None:
+    assert_search_engine_is_required("ms-swift", recipe, tmp_path / "run")

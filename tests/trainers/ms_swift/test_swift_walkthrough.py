@@ -23,6 +23,6 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -
     assert "'global_step/max_steps': '1/1'" in ran.stdout + ran.stderr
     path = tmp_path / "rollouts.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    assert [(row["step"], row["error"]) for row in rows] == [(0, None)] * 2
+    assert [(row["step"], row["error"]) for row in rows] == [(1, None)] * 2
     assert rows[0]["signature"].endswith("arena")
     assert rows[0]["supporting"]

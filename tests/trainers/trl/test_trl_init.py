@@ -11,6 +11,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from start_scripts import (
     COMPONENTS,
     RECIPES,
+    SEARCH_RECIPES,
+    assert_search_engine_is_required,
     assert_settings_exist,
     assert_unknown_setting_is_named,
 )
@@ -43,3 +45,8 @@ def test_accelerate_accepts_the_options_of_a_node(tmp_path: Path) -> None:
     assert (options.num_machines, options.num_processes, options.machine_rank) == (2, 16, 1)
     assert (options.main_process_ip, options.main_process_port) == ("10.0.0.1", 29500)
     assert options.training_script == "train.py"
+
+
+@pytest.mark.parametrize("recipe", SEARCH_RECIPES)
+def test_the_script_of_a_search_agent_requires_a_search_engine(tmp_path: Path, recipe: str) -> None:
+    assert_search_engine_is_required("trl", recipe, tmp_path / "run")

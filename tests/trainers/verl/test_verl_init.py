@@ -12,14 +12,24 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from start_scripts import (
     COMPONENTS,
     RECIPES,
+    SEARCH_RECIPES,
+    assert_search_engine_is_required,
     assert_settings_exist,
     assert_unknown_setting_is_named,
+    written_settings,
 )
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
     assert_settings_exist("verl", recipe, tmp_path / "run")
+
+
+def test_a_script_without_validation_logs_components(tmp_path: Path) -> None:
+    """verl itself logs the components of a reward only in a validation."""
+    words = written_settings("verl", "arena", tmp_path / "run")
+    assert "trainer.test_freq=-1" in words
+    assert "trainer.v1.sampler.custom_sampler.name=RagReplayBuffer" in words
 
 
 @pytest.mark.parametrize(
@@ -59,3 +69,8 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
 
 def test_the_trainer_accepts_components(tmp_path: Path) -> None:
     assert_settings_exist("verl", "search-r1", tmp_path / "run", *COMPONENTS)
+
+
+@pytest.mark.parametrize("recipe", SEARCH_RECIPES)
+def test_the_script_of_a_search_agent_requires_a_search_engine(tmp_path: Path, recipe: str) -> None:
+    assert_search_engine_is_required("verl", recipe, tmp_path / "run")
