@@ -168,7 +168,7 @@ STEPSEARCH = RecipeDefinition(
         "turns",
         "search_keys (keys.weight > 0)",
         "gold_documents",
-        "supporting (without gold_documents, or with process=coverage)",
+        "supporting (without gold_documents)",
     ),
     components=(
         ComponentInfo(
@@ -226,6 +226,8 @@ STEPSEARCH = RecipeDefinition(
         "to 0",
         "a supporting document that no search found, of a row without gold_documents, has the "
         "similarity 0; the authors always have the texts",
+        "process=coverage compares the texts of gold_documents with those of the results if a row "
+        "has no supporting; InForage compares ids",
         "the reward of a search is at the end of its turn; the authors write it at the closing tag "
         "of the query",
     ),

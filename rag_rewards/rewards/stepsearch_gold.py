@@ -79,7 +79,24 @@ def gold_labels(rollout: Rollout) -> tuple[str, ...]:
     return rollout.supporting_labels
 
 
-def found_labels(rollout: Rollout, searches: Sequence[Sequence[Result]]) -> list[set[str]]:
+def gold_and_found(
+    rollout: Rollout, searches: Sequence[Sequence[Result]]
+) -> tuple[tuple[str, ...], list[set[str]]]:
+    """Return the gold documents, and the results of each search, by what identifies them.
+
+    With `supporting`, these are labels. A row without it has the texts `gold_documents`, which are
+    compared with the normalized texts of the results. Raises DataError if there is no gold
+    document.
+    """
+    if rollout.supporting is not None or rollout.gold_documents is None:
+        return gold_labels(rollout), _found_labels(rollout, searches)
+    gold = tuple(filter(None, map(squad, rollout.gold_documents)))
+    if not gold:
+        raise DataError("contains no text", "gold_documents")
+    return gold, [{squad(_text(result)) for result in results} for results in searches]
+
+
+def _found_labels(rollout: Rollout, searches: Sequence[Sequence[Result]]) -> list[set[str]]:
     """Return the labels of the results of each search.
 
     A result without an id has the label of the document of the row with the same text.

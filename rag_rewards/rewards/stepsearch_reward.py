@@ -25,7 +25,7 @@ from rag_rewards.rewards.stepsearch import (
     key_score,
     redundancies,
 )
-from rag_rewards.rewards.stepsearch_gold import GoldTexts, found_labels, gold_labels
+from rag_rewards.rewards.stepsearch_gold import GoldTexts, gold_and_found
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import squad
@@ -157,8 +157,8 @@ class StepSearchReward:
         found = [run.turns[t].results or () for t in at]
         steps = _nothing(len(run.turns))
         if self.process == "coverage":
-            gold = gold_labels(rollout)
-            rises = coverage_rises(found_labels(rollout, found), gold, self.of)
+            gold, results = gold_and_found(rollout, found)
+            rises = coverage_rises(results, gold, self.of)
             factor = self.coverage * efficiency(len(run.turns), self.factor)
             for t, rise in zip(at, rises, strict=True):
                 steps.gain[t], steps.rewards[t] = rise, factor * rise

@@ -158,6 +158,28 @@ def test_right_answers_have_higher_rewards(tmp_path, name, trainer):
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
+def test_rows_of_hotpotqa_have_what_the_coverage_of_stepsearch_reads(tmp_path, trainer):
+    """The search engine has a corpus with ids of its own."""
+    source = written(tmp_path / "source.jsonl", [HOTPOTQA])
+    output = tmp_path / f"train.{'parquet' if trainer == 'verl' else 'jsonl'}"
+    prepare(PrepareOptions("hotpotqa", source, str(output), "stepsearch", trainer))
+    corpus = [
+        {"id": f"corpus-{i}", "title": title, "text": "".join(sentences)}
+        for i, (title, sentences) in enumerate(HOTPOTQA["context"])
+    ]
+    turns = [
+        {"text": "<search>capital of Freedonia</search>", "results": corpus[:2]},
+        {"text": "<search>river of Sylva</search>", "results": corpus[1:]},
+        {"text": f"<answer>{HOTPOTQA['answer']}</answer>"},
+    ]
+    [(chat, fields)] = read_back(output, trainer)
+    row = rollout_from_columns(fields, turns=turns, prompt=chat)
+    assert isinstance(row, Rollout), row
+    [score] = recipe("stepsearch", {"process": "coverage", "coverage.of": "all"})([row])
+    assert score.turns == pytest.approx((0.1, 0.1, 1.0))
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("name", REAL)
 def test_right_answers_of_real_rows_have_higher_rewards(tmp_path, shared, name, trainer):
     file, recipes = REAL[name]

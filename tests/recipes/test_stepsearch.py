@@ -89,6 +89,19 @@ def test_coverage_of_results_without_ids():
     assert result.turns == pytest.approx((0.1, 0.0, 1.0))
 
 
+def test_coverage_of_gold_documents_without_ids():
+    """`prepare` writes the texts, because the ids are those of the corpus of a search engine."""
+    gold = {"gold_documents": ["Paris\nThe capital of France.", "Seine\nA river."]}
+    paris = {"id": "wiki-17", "title": "Paris", "text": "The capital of  France"}
+    other = {"id": "wiki-9", "title": "Paris", "text": "A city in Texas."}
+    seine = {"text": "seine a river"}
+    turns = turn("a", paris, other), turn("b", other), turn("c", paris, seine), LAST
+    result = score(*turns, settings={"process": "coverage"}, **gold)
+    assert result.turns == pytest.approx((0.09025, 0.0, 0.09025, 0.9025))
+    labelled = score(*turns, settings={"process": "coverage"}, **gold, supporting=["wiki-9"])
+    assert labelled.turns == pytest.approx((0.1805, 0.0, 0.0, 0.9025))
+
+
 @pytest.mark.parametrize(
     "end",
     [
@@ -151,7 +164,16 @@ def test_gold_documents_that_supporting_names():
         ({"gold_documents": [" ", "!?"]}, {}, r"^gold_documents: contains no text$"),
         ({"gold_documents": None, "supporting": []}, {}, r"^supporting: contains no document"),
         ({"answers": None}, {}, r"^answers: missing$"),
-        ({}, {"process": "coverage"}, r"^supporting: missing: name the gold documents$"),
+        (
+            {"gold_documents": None},
+            {"process": "coverage"},
+            r"^supporting: missing: name the gold documents$",
+        ),
+        (
+            {"gold_documents": ["!?"]},
+            {"process": "coverage"},
+            r"^gold_documents: contains no text$",
+        ),
     ],
 )
 def test_rows_without_gold_data(fields, settings, message):
