@@ -231,6 +231,16 @@ def test_scripts_of_skyrl_and_slime(cli: Any, tmp_path: Path) -> None:
     assert "--custom-generate-function-path search.generate" in turns
 
 
+def test_the_command_of_verifiers_is_local(cli: Any, tmp_path: Path) -> None:
+    """The defaults of `vf-eval` 0.4.0 are a sandbox and models of its provider, and an upload."""
+    cli("init", "verifiers", "-r", "arena", "-o", tmp_path / "run", code=0)
+    [command] = re.findall(r"^ +(vf-eval .+)$", read(tmp_path / "run"), re.MULTILINE)
+    words = shlex.split(command)
+    assert "--no-push" in words
+    assert words[words.index("--env.agent.runtime.type") + 1] == "subprocess"
+    assert words[words.index("--client.base-url") + 1].startswith("http://localhost:")
+
+
 def test_the_server_of_nemo_gym(cli: Any, tmp_path: Path) -> None:
     options = ("--set", "bonus.value=5", "--validation", "v.jsonl")
     cli("init", "nemo-gym", "-r", "arena", *options, "-o", tmp_path / "run", code=0)

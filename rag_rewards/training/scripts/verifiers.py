@@ -65,12 +65,19 @@ _README = """# {package}
 Tasks for verifiers and prime-rl with the reward `{name}` of rag-rewards.
 
     pip install .
-    vf-eval {package} --env.agent.harness.id null -m MODEL -n 5
+    {evaluation}
     rl @ rl.toml
 
-The first command installs the package, the second one evaluates a model at an endpoint, and the
-third one trains with prime-rl.
+The first command installs the package. The second one evaluates the model of a local server, runs
+the harness in a local process and uploads nothing. Without these flags, verifiers uses its hosted
+models and sandboxes, and uploads the results. The third command trains with prime-rl.
 """
+EVALUATION = (
+    "vf-eval {package} --env.agent.harness.id null --env.agent.runtime.type subprocess --no-push "
+    "--client.base-url http://localhost:8000/v1 -m MODEL -n 5"
+)
+"""The command that evaluates a local model. The defaults of verifiers 0.4.0 are a remote runtime and
+a remote endpoint, and an upload of the results."""
 
 
 def write(start: Start) -> dict[str, str]:
@@ -93,6 +100,7 @@ def write(start: Start) -> dict[str, str]:
         "prefix": "".join(word.capitalize() for word in function.split("_")),
         "call": python_call("reward", start.options, first="recipe"),
         "data": json.dumps(start.data),
+        "evaluation": EVALUATION.format(package=package),
     }
     return {
         "pyproject.toml": _PROJECT.format(**values),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -66,18 +67,36 @@ def _first(answers: Any) -> str:
     return answers if isinstance(answers, str) else _first(answers[0])
 
 
-def test_vf_eval_accepts_the_taskset(package: Path) -> None:
+def test_the_command_of_the_package_runs_locally_and_uploads_nothing(package: Path) -> None:
+    [command] = re.findall(r"^ +(vf-eval .+)$", (package / "README.md").read_text(), re.MULTILINE)
+    assert f"{command}\n" in (ROOT / "docs" / "verifiers.md").read_text("utf-8")
+    chosen = _configuration(package, command)
+    assert chosen["env"]["agent"]["harness"]["id"] == "null"
+    assert chosen["env"]["agent"]["runtime"] == {"type": "subprocess"}
+    assert chosen["client"]["base_url"] == "http://localhost:8000/v1"
+    assert chosen["push"] is False
+    default = _configuration(package, "vf-eval rag-arena --env.agent.harness.id null -m any")
+    assert default["env"]["agent"]["runtime"]["type"] == "prime"
+    assert "localhost" not in default["client"]["base_url"]
+    assert default["push"] is True
+
+
+def _configuration(package: Path, command: str) -> Any:
+    """Return the configuration of a command, with which verifiers would run it."""
     path = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
-    program = Path(sys.executable).parent / "vf-eval"
-    command = [program, "rag-arena", "--env.agent.harness.id", "null", "-m", "any", "--dry-run"]
+    program, *arguments = shlex.split(command)
+    folder = package.parent / "outputs" / str(len(arguments))
+    arguments += ["--dry-run", "--output-dir", str(folder)]
     done = subprocess.run(
-        [str(word) for word in command],
+        [str(Path(sys.executable).parent / program), *arguments],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=WAIT_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    [file] = folder.rglob("eval.json")
+    return json.loads(file.read_text())
 
 
 def test_a_row_without_a_prompt_is_an_error(tmp_path: Path) -> None:
