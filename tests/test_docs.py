@@ -5,12 +5,14 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 import rag_rewards
+import rag_rewards as rr
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -129,6 +131,23 @@ def test_the_readme_shows_code_and_commands():
 def test_readme_code(source, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     exec(compile(source, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
+
+
+def test_the_own_reward_of_the_readme_reads_the_answer(capsys):
+    section = TEXT.split("### Write your own reward", 1)[1].split("\n## ", 1)[0]
+    [source] = code("python", section)
+    names = {"__name__": "readme"}
+    exec(compile(source, "README.md", "exec"), names)  # noqa: S102
+    comments = re.findall(r"# (.+)$", source, re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == comments
+    right, wrong = names["mine"](
+        [
+            rr.Rollout(response=f"<think>a</think><answer>{text}</answer>", answers=gold)
+            for text, gold in [("Walls and Bridges", "Walls and Bridges"), ("Rhône", "Seine")]
+        ]
+    )
+    assert (right.value, right.correct) == (1.2, 1.0)
+    assert (wrong.value, wrong.correct) == (0.2, 0.0)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

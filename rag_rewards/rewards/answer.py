@@ -129,8 +129,9 @@ class AnswerMatch:
             several required answers, `f1` is the mean, and the others require all of them.
             `lenient` reads free-form answers, see `text.lenient`; the details contain the rule that
             decided. A policy can exploit it. `cascade` leaves uncertain answers to a judge
-    reads   `answer`: the answer section; `response`: the response without its thinking; `final`:
-            the answer section, or the last statement if there is none
+    reads   `answer`: the answer section; `response`: the response without its thinking, but with
+            its tags, which are words; `final`: the answer section, or the last statement if there
+            is none
     strict  the response must assert the answer, see `text.strict`; `f1` of another answer is 0;
             `substring`: the details contain the kind of the mention of each required answer;
             `cascade`: a response is right without a judge only if it asserts the answer
