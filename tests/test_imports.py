@@ -162,14 +162,14 @@ def test_text_imports_only_text():
                 assert imported.split(".")[1] in ("text", "errors"), f"{name} imports {imported}"
 
 
-def test_only_the_learning_adversary_imports_the_tiny_world():
+def test_only_the_learning_adversary_and_trials_import_the_tiny_world():
     importers = {
         (name, at_once)
         for name, path in MODULES.items()
         for imported, at_once in imports_of(path)
         if imported.startswith("rag_rewards.tiny_world") and not name.startswith("tiny_world")
     }
-    assert importers == {("cli.audit", False)}
+    assert importers == {("cli.audit", False), ("cli.init", False)}
 
 
 WRITE_OF_THEM = {"cli.doctor", *(n for n in MODULES if n.startswith("training.scripts"))}

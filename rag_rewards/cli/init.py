@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,7 +19,7 @@ from rag_rewards.cli.options import (
     Models,
     Recipe,
 )
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.scripts import (
@@ -30,20 +31,24 @@ from rag_rewards.training.scripts import (
     start_of,
     weights_of,
 )
+from rag_rewards.training.settings import Stated
 
 TARGETS = {**WRITERS, **BASELINES}
+MODEL = "path/to/model"
+"""The model in a script without `--policy`."""
 
 
 def init(
     trainer: Annotated[str, Parameter(name="TRAINER")],
     /,
     *,
-    trained: Annotated[str, Parameter(name="--policy")] = "path/to/model",
+    trained: Annotated[str, Parameter(name="--policy")] = MODEL,
     data: Annotated[str | None, Parameter(group=FILES)] = None,
     validation: Annotated[str | None, Parameter(group=FILES)] = None,
     folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
     components: Annotated[str | None, Parameter(group=RECIPE)] = None,
     nodes: int = 1,
+    tiny: Annotated[bool, Parameter(negative="")] = False,
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
     dump: Dump = DUMP_DEFAULTS,
@@ -75,11 +80,19 @@ def init(
     nodes
         Train on this number of nodes with 8 GPUs each. With several nodes, also write node.sh,
         which starts a node.
+    tiny
+        Also write a tiny model and rows for it, and train them with settings of their own: a trial
+        of the trainer without a download. For arena, truthrl, ground-grpo and rag-total.
     """
+    changes = None
+    if tiny:
+        if trained != MODEL or data is not None:
+            raise OptionError("{tiny} writes the model and the data: leave out {policy} and {data}")
+        trained, data, changes = _write_trial(trainer, recipe.spec().recipe, folder)
     rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
     weights = weights_of(components) if components is not None else None
     start = start_of(
-        recipe.spec(), models.options(), trained, rows, validation, dump, weights, nodes
+        recipe.spec(), models.options(), trained, rows, validation, dump, weights, nodes, changes
     )
     for path in write(trainer, start, folder):
         print(path)
@@ -89,13 +102,29 @@ def init(
     return 0
 
 
+def _write_trial(
+    trainer: str, recipe: str, folder: Path
+) -> tuple[str, str, Mapping[str, Stated[Any]]]:
+    """Write the tiny model and its rows. Return the model, the data file and the settings."""
+    from rag_rewards.tiny_world.trial import SETTINGS, write_trial
+
+    _check_trainer(trainer, WRITERS)
+    model, data = write_trial(trainer, recipe, folder)
+    print(model, data, sep="\n")
+    return str(model), str(data), SETTINGS
+
+
+def _check_trainer(trainer: str, names: Iterable[str]) -> None:
+    if trainer not in names:
+        raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, names)}")
+
+
 def write(trainer: str, start: Start, folder: Path) -> list[Path]:
     """Write the files. Only their owner can read them if they contain the password of a URL.
 
     Raises UsageError for an unknown trainer, and if a file already exists.
     """
-    if trainer not in TARGETS:
-        raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, TARGETS)}")
+    _check_trainer(trainer, TARGETS)
     if start.components and not TARGETS[trainer].has_components:
         able = ", ".join(name for name, writer in TARGETS.items() if writer.has_components)
         raise UsageError(

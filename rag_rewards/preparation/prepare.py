@@ -48,15 +48,7 @@ from rag_rewards.preparation.suitability import (
     suitability_problem,
 )
 from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
-from rag_rewards.preparation.trainer_rows import (
-    ms_swift,
-    nemo_gym,
-    openrlhf,
-    plain,
-    skyrl,
-    trl,
-    verl,
-)
+from rag_rewards.preparation.trainer_rows import trainer_row
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipes import build_recipe
 from rag_rewards.report.progress import TerminalBar
@@ -290,22 +282,15 @@ class _Preparation:
         chat = self.prompt.messages(gold.rollout())
         values = gold.fields(self.supports)
         fields = {name: value for name, value in values.items() if name in self.present}
-        match self.options.trainer:
-            case "verl":
-                source, split = self.options.dataset, self.options.split_name
-                return verl(chat, fields, source, split, self.result.written)
-            case "openrlhf" | "slime":
-                return openrlhf(chat, fields)
-            case "skyrl":
-                return skyrl(chat, fields, self.options.dataset)
-            case "nemo-gym":
-                return nemo_gym(chat, fields, self.options.dialect == "tools")
-            case "ms-swift":
-                return ms_swift(chat, fields)
-            case "trl":
-                return trl(chat, fields)
-            case _:
-                return plain(chat, fields)
+        return trainer_row(
+            self.options.trainer,
+            chat,
+            fields,
+            source=self.options.dataset,
+            split=self.options.split_name,
+            index=self.result.written,
+            has_tools=self.options.dialect == "tools",
+        )
 
 
 def _digest(text: str) -> bytes:

@@ -58,6 +58,38 @@ def _separate(fields: Fields) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != SOURCE} | source
 
 
+def trainer_row(
+    trainer: str,
+    chat: Chat,
+    fields: Fields,
+    *,
+    source: str,
+    split: str = "train",
+    index: int = 0,
+    has_tools: bool = False,
+) -> dict[str, Any]:
+    """Return a row in the form of a trainer.
+
+    source, split, index  the data set, its split, and the number of the row in the file
+    has_tools             whether the policy calls the tool `search` (NeMo Gym)
+    """
+    match trainer:
+        case "verl":
+            return verl(chat, fields, source, split, index)
+        case "openrlhf" | "slime":
+            return openrlhf(chat, fields)
+        case "skyrl":
+            return skyrl(chat, fields, source)
+        case "nemo-gym":
+            return nemo_gym(chat, fields, has_tools)
+        case "ms-swift":
+            return ms_swift(chat, fields)
+        case "trl":
+            return trl(chat, fields)
+        case _:
+            return plain(chat, fields)
+
+
 def trl(chat: Chat, fields: Fields) -> dict[str, Any]:
     """Return a row for TRL, which passes every column except `prompt` to the reward."""
     return {"prompt": chat, **_one_text(fields)}

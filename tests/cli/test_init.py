@@ -18,6 +18,8 @@ import rag_rewards as rr
 from rag_rewards.loading import import_object
 from rag_rewards.own_recipe import custom
 from rag_rewards.recipes import RECIPES, models_needed
+from rag_rewards.tiny_world.model import CHECKPOINT
+from rag_rewards.tiny_world.trial import FORMS
 from rag_rewards.training.scripts import WRITERS
 from rag_rewards.training.settings import NOT_STATED
 
@@ -596,6 +598,72 @@ def test_an_invalid_dump_writes_no_script(cli: Any, tmp_path: Path) -> None:
 def test_existing_files_are_not_overwritten(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "arena", "-o", tmp_path, code=0)
     assert "already exists" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err
+
+
+@pytest.mark.parametrize("trainer", WRITERS)
+def test_a_trial_has_a_tiny_model_and_its_rows(cli: Any, tmp_path: Path, trainer: str) -> None:
+    if trainer == "verl":
+        pytest.importorskip("pyarrow")
+    folder = tmp_path / "run"
+    cli("init", trainer, "-r", "arena", "--tiny", "-o", folder, code=0)
+    data = folder / f"train.{'parquet' if trainer == 'verl' else 'jsonl'}"
+    for file in CHECKPOINT.iterdir():
+        assert (folder / "model" / file.name).read_bytes() == file.read_bytes()
+    assert "content" in (folder / "model" / "chat_template.jinja").read_text()
+    rows = data.read_bytes()
+    assert b" . ?arena " in rows
+    scripts = [path for path in files_of(folder) if path.suffix in (".py", ".sh", ".yaml", ".toml")]
+    text = "\n".join(path.read_text("utf-8") for path in scripts)
+    assert str(folder / "model") in text
+    assert str(data) in text
+    assert "path/to/model" not in text
+    again = cli("init", trainer, "-r", "arena", "--tiny", "-o", folder, code=2).err
+    assert "already exists" in again
+    assert data.read_bytes() == rows
+
+
+RULES = {"truthrl": {"verifier": "exact"}, "ground-grpo": {"citation.judge_by": "gold"}}
+"""The settings with which a recipe needs no model."""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_of_a_trial_have_what_the_recipe_reads(cli: Any, tmp_path: Path, name: str) -> None:
+    form, recipe = FORMS[name], rr.recipe(name, RULES.get(name))
+    cli("init", "trl", "-r", name, "--tiny", "-o", tmp_path / "run", code=0)
+    lines = (tmp_path / "run" / "train.jsonl").read_text().splitlines()
+    assert len(lines) >= 200
+    for row in map(json.loads, lines[:40]):
+        [message] = row.pop("prompt")
+        assert message["content"].endswith(f"{form.marker} {row['question']}")
+        flower = row["answers"][0][0] if row["answerable"] else None
+        support = int(row["supporting"][0]) if row["answerable"] else None
+        right = form.write(row["question"], flower, support)
+        wrong = form.write(row["question"], "oak", support)
+        scores = recipe([rr.decode_row(row | {"response": text}) for text in (right, wrong)])
+        assert scores[0].value > scores[1].value, (row, right)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("trl", "-r", "lear"), "the tiny model does not write the responses of lear"),
+        (("trl", "-r", "arena", "--policy", "m"), "leave out --policy and --data"),
+        (("trl", "-r", "arena", "--data", "d"), "leave out --policy and --data"),
+        (("dpo", "-r", "truthrl"), "no trainer 'dpo'"),
+    ],
+)
+def test_what_a_trial_refuses(
+    cli: Any, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    folder = tmp_path / "run"
+    assert message in cli("init", *words, "--tiny", "-o", folder, code=2).err
+    assert not folder.exists()
+
+
+def test_the_help_lists_the_recipes_of_a_trial(cli: Any) -> None:
+    words = " ".join(cli("init", "--help", code=0).out.replace("│", " ").split())
+    *first, last = FORMS
+    assert f"For {', '.join(first)} and {last}." in words
 
 
 def test_an_unknown_trainer_or_recipe(cli: Any, tmp_path: Path) -> None:

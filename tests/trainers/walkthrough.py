@@ -21,10 +21,13 @@ PAGE = TESTS.parent / "docs" / "start-training.md"
 sys.path.append(str(TESTS / "backends"))
 
 
-def commands(trainer: str) -> list[str]:
-    """Return the commands of a trainer's section, one per line."""
-    section = PAGE.read_text("utf-8").partition(f"\n## {trainer}\n")[2].partition("\n## ")[0]
-    fence = r"^```sh (?!gpu|cluster|network)[a-z-]+\n(.*?)^```"
+def commands(section: str, mark: str = "(?!gpu|cluster|network)[a-z-]+") -> list[str]:
+    """Return the commands of a section, such as that of a trainer, one per line.
+
+    `mark` is the trainer of a block in a section about several trainers.
+    """
+    section = PAGE.read_text("utf-8").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    fence = rf"^```sh {mark}\n(.*?)^```"
     code = re.findall(fence, section, re.DOTALL | re.MULTILINE)
     return "".join(code).splitlines()
 

@@ -41,7 +41,8 @@ class Start:
 
     `spec` is the recipe as the script names it, `policy` the model to train, and `data` the file
     that `rag-rewards prepare` wrote. `components` are the weights of the components that the
-    trainer normalizes one by one (GDPO); without any, it normalizes the reward.
+    trainer normalizes one by one (GDPO); without any, it normalizes the reward. `changes` are
+    training settings in place of those of the recipe.
     """
 
     spec: RecipeSpec
@@ -53,6 +54,7 @@ class Start:
     dump: DumpOptions = NO_DUMP
     components: Mapping[str, float] = field(default_factory=dict)
     nodes: int = 1
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = self.reward.component_names
@@ -93,7 +95,7 @@ class Start:
     @property
     def training(self) -> Training:
         """The training settings of the recipe, or of the last stage of a curriculum."""
-        return recipes_of(self.reward)[-1].training
+        return replace(recipes_of(self.reward)[-1].training, **self.changes)
 
     @property
     def scores_groups(self) -> bool:
@@ -257,6 +259,7 @@ def start_of(
     dump: DumpOptions = NO_DUMP,
     components: Mapping[str, float] | None = None,
     nodes: int = 1,
+    changes: Mapping[str, Stated[Any]] | None = None,
 ) -> Start:
     """Return the contents of a script. Raises UsageError for an unknown component.
 
@@ -278,6 +281,7 @@ def start_of(
         dump,
         components or {},
         nodes,
+        changes or {},
     )
 
 

@@ -76,8 +76,8 @@ EVALUATION = (
     "vf-eval {package} --env.agent.harness.id null --env.agent.runtime.type subprocess --no-push "
     "--client.base-url http://localhost:8000/v1 -m MODEL -n 5"
 )
-"""The command that evaluates a local model. The defaults of verifiers 0.4.0 are a remote runtime and
-a remote endpoint, and an upload of the results."""
+"""The command that evaluates a local model. By default, verifiers 0.4.0 uses a remote runtime and a
+remote endpoint, and uploads the results."""
 
 
 def write(start: Start) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -26,3 +27,14 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -
     assert [(row["step"], row["error"]) for row in rows] == [(1, None)] * 2
     assert rows[0]["signature"].endswith("arena")
     assert rows[0]["supporting"]
+
+
+def test_the_trial_trains_a_tiny_model_with_different_rewards(tmp_path: Path) -> None:
+    init, train = commands("Trial with a tiny model", "ms-swift")
+    for command in (init, f"{train} --use_cpu true --load_from_cache_file false"):
+        ran = follow(command, tmp_path)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+    output = ran.stdout + ran.stderr
+    assert "'global_step/max_steps': '2/2'" in output
+    assert all(3 < float(mean) < 14 for mean in re.findall(r"'reward': '([\d.]+)'", output))
+    assert all(float(std) > 0 for std in re.findall(r"'reward_std': '([\d.]+)'", output))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -19,3 +20,16 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -
     assert "'arena/not_scored': '0'" in ran.stdout
     assert "'rewards/arena/mean':" in ran.stdout
     assert (tmp_path / "run" / "arena" / "checkpoint-1").is_dir()
+
+
+def test_the_trial_trains_a_tiny_model_with_different_rewards(tmp_path: Path) -> None:
+    init, train = commands("Trial with a tiny model", "trl")
+    for command in (init, train):
+        ran = follow(command, tmp_path)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+    logged = [float(number) for number in re.findall(r"'reward': '([\d.]+)'", ran.stdout)]
+    assert len(logged) == 4
+    assert 3 < logged[0] < logged[-1] < 14  # the maximum of arena is 14
+    shares = re.findall(r"'frac_reward_zero_std': '([\d.]+)'", ran.stdout)
+    assert all(float(share) < 0.8 for share in shares)
+    assert set(re.findall(r"'arena/not_scored': '(.*?)'", ran.stdout)) == {"0"}
