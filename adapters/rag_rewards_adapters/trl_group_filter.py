@@ -31,7 +31,9 @@ class GroupFilter:
     turn, a group has no signal if all of its advantages are 0.
 
     The logged `groups_without_signal` is the share of these groups. Evaluations are unchanged. With
-    `dapo`, `cispo` and `vespo`, an entropy bonus stays a mean over all batches of the step. Raises UsageError for a loss type that is not in LOSS_TYPES.
+    `dapo`, `cispo` and `vespo`, an entropy bonus stays a mean over all batches of the step.
+
+    Raises UsageError for a loss type that is not in LOSS_TYPES.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -42,13 +44,12 @@ class GroupFilter:
                 f"loss_type={trainer.loss_type!r} normalizes each batch by its own tokens, so that "
                 f"groups cannot be removed: choose one of {', '.join(LOSS_TYPES)}"
             )
-        self._group_rewards: torch.Tensor | None = None
+        self._group_rewards = torch.empty(0)
 
     def _calculate_rewards(self, *arguments: Any, **options: Any) -> Any:
-        self._group_rewards = super()._calculate_rewards(  # type: ignore[misc]
-            *arguments, **options
-        )
-        return self._group_rewards
+        rewards = super()._calculate_rewards(*arguments, **options)  # type: ignore[misc]
+        self._group_rewards = rewards
+        return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
@@ -74,8 +75,8 @@ class GroupFilter:
         if advantages.dim() == 2:
             signals: torch.Tensor = trainer.accelerator.gather((advantages != 0).any(dim=1))
             return signals
-        assert self._group_rewards is not None
-        groups = self._group_rewards.view(-1, trainer.num_generations, self._group_rewards.shape[1])
+        rewards = self._group_rewards
+        groups = rewards.view(-1, trainer.num_generations, rewards.shape[1])
         greatest = groups.nan_to_num(nan=-torch.inf).amax(dim=1, keepdim=True)
         least = groups.nan_to_num(nan=torch.inf).amin(dim=1, keepdim=True)
         return (greatest > least).expand_as(groups).any(dim=2).flatten()

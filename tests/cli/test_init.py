@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -20,7 +21,7 @@ from rag_rewards.own_recipe import custom
 from rag_rewards.recipes import RECIPES, models_needed
 from rag_rewards.tiny_world.model import CHECKPOINT
 from rag_rewards.tiny_world.trial import FORMS
-from rag_rewards.training.scripts import WRITERS
+from rag_rewards.training.scripts import WRITERS, ms_swift
 from rag_rewards.training.settings import NOT_STATED
 
 SUM = {name: {"igpo": "credit.method=group"} for name in ("openrlhf", "ms-swift", "nemo-gym")}
@@ -116,6 +117,18 @@ def test_a_search_engine_is_required_before_the_start(
     if trainer != "trl":  # train.py imports the file
         script = (tmp_path / "run" / "train.sh").read_text()
         assert "python3 search.py" in script[script.index("\n)\n") :].splitlines()[2]
+    if trainer not in ("trl", "slime", "nemo-gym"):  # they need the sources of the trainer
+        programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        started = subprocess.run(
+            ["bash", tmp_path / "run" / "train.sh"],
+            env=os.environ | {"PATH": programs},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
+        )
+        assert started.returncode == 1
+        assert "the policy has no search engine: edit " in started.stderr.splitlines()[-1]
 
 
 def test_the_example_of_a_search_engine_needs_one_edit(cli: Any, tmp_path: Path) -> None:
@@ -598,6 +611,29 @@ def test_an_invalid_dump_writes_no_script(cli: Any, tmp_path: Path) -> None:
 def test_existing_files_are_not_overwritten(cli: Any, tmp_path: Path) -> None:
     cli("init", "trl", "-r", "arena", "-o", tmp_path, code=0)
     assert "already exists" in cli("init", "trl", "-r", "truthrl", "-o", tmp_path, code=2).err
+
+
+def test_ms_swift_gets_the_types_of_a_folder(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tests/trainers/ms_swift` finds them with the installed ms-swift, which these tests lack."""
+    policy, types = tmp_path / "policy", {"--model_type": "qwen2", "--template": "qwen2_5"}
+    policy.mkdir()
+    (policy / "config.json").write_text("{}")
+    cli("init", "ms-swift", "-r", "arena", "--policy", "owner/name", "-o", tmp_path / "hub", code=0)
+    assert "--model_type" not in read(tmp_path / "hub")
+    monkeypatch.setattr(ms_swift, "installed_version", lambda _: None)
+    cli("init", "ms-swift", "-r", "arena", "--policy", policy, "-o", tmp_path / "absent", code=0)
+    script = read(tmp_path / "absent")
+    assert "# add --model_type and --template" in script
+    assert not re.search(r"^ +--model_type", script, re.MULTILINE)
+    monkeypatch.setattr(ms_swift, "installed_version", lambda _: "4.6.0")
+    monkeypatch.setattr(ms_swift, "run_isolated", lambda code: (types, ""))
+    ms_swift._types.cache_clear()
+    cli("init", "ms-swift", "-r", "arena", "--policy", policy, "-o", tmp_path / "known", code=0)
+    script = read(tmp_path / "known")
+    assert "    --model_type qwen2\n    --template qwen2_5\n" in script
+    assert "# add --model_type" not in script
 
 
 @pytest.mark.parametrize("trainer", WRITERS)

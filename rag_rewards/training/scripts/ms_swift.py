@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
+from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.training.scripts.start import SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
@@ -28,6 +31,57 @@ from rag_rewards.training.settings import NOT_STATED
 _LOSS_TYPES = {"response": "grpo", "token": "dapo"}
 """The aggregations in ms-swift."""
 _SEARCHES = f"{FOR_REWARD}: several turns, for which ms-swift requires vLLM"
+_TYPES = f"{YOUR_SETUP}: the prompt of this template is that of the chat template in the folder"
+_NOTE = """
+# ms-swift derives the type and the template of a model from the name of its folder, or from its
+# architecture if only one type has it. If this command ends with "Failed to automatically match",
+# add --model_type and --template with names from the message.
+"""
+_FIND_TYPES = """
+import json
+from transformers import AutoConfig, AutoTokenizer
+from swift.model import MODEL_MAPPING, get_model_processor
+from swift.model.model_meta import get_matched_model_types
+from swift.template import get_template
+
+chat = [{"role": "user", "content": "Which river runs through Paris?"}]
+tokenizer = AutoTokenizer.from_pretrained(folder)
+
+
+def processor(kind=None):
+    return get_model_processor(
+        folder, model_type=kind, load_model=False, download_model=False
+    )[1]
+
+
+def prompt(kind, name):
+    template = get_template(processor(kind), template_type=name)
+    template.set_mode("transformers")
+    return tokenizer.decode(template.encode({"messages": chat})["input_ids"])
+
+
+def find():
+    try:
+        get_template(processor())
+        return {}
+    except ValueError:
+        pass
+    text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+    expected = tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"])
+    for kind in get_matched_model_types(AutoConfig.from_pretrained(folder).architectures):
+        meta = MODEL_MAPPING[kind]
+        if meta.task_type not in (None, "causal_lm"):
+            continue
+        for name in meta.candidate_templates:
+            # `dummy` uses the chat template for rollouts only, and not in the training step
+            if name != "dummy" and prompt(kind, name) == expected:
+                return {"--model_type": kind, "--template": name}
+    return {}
+
+
+print("\\n" + json.dumps(find()))
+"""
+"""Code for a process in which `folder` is defined: it prints the flags as a JSON object."""
 
 
 def write(start: Start) -> dict[str, str]:
@@ -52,7 +106,7 @@ def write(start: Start) -> dict[str, str]:
         calls = [*calls, f'register_search("search:search", dialect={python_value(dialect)})']
         command, files = SEARCH_CHECK + command, {SEARCH_MODULE: search_module(start)}
     return files | {
-        "train.sh": shell_script(start, "ms-swift", _lines(start), command),
+        "train.sh": shell_script(start, "ms-swift", _lines(start), command, _note(start)),
         "plugin.py": f"from rag_rewards_adapters.ms_swift import {', '.join(names)}\n\n"
         + "".join(f"{call}\n" for call in calls),
     }
@@ -62,6 +116,8 @@ def _lines(start: Start) -> Iterator[Line]:
     training = start.training
     kl_weight, floor = training.kl_weight, training.std_floor
     yield flag(YOUR_SETUP, "--model", start.policy)
+    for name, value in _types(start.policy).items():
+        yield flag(_TYPES, name, value)
     yield flag(YOUR_SETUP, "--dataset", start.data)
     yield flag(YOUR_SETUP, "--output_dir", start.name)
     if start.validation:
@@ -101,6 +157,28 @@ def _lines(start: Start) -> Iterator[Line]:
         comment = f"{FOR_REWARD}: normalizes each component by itself (GDPO)"
         yield flag(comment, "--reward_weights", *start.components.values())
         yield flag(comment, "--scale_rewards", "gdpo")
+
+
+def _is_folder(policy: str) -> bool:
+    return (Path(policy) / "config.json").is_file()
+
+
+def _note(start: Start) -> str:
+    """Return a comment about a folder from whose name ms-swift may not derive the types."""
+    return _NOTE if _is_folder(start.policy) and not _types(start.policy) else ""
+
+
+@cache
+def _types(policy: str) -> dict[str, str]:
+    """Return the flags `--model_type` and `--template` for a folder that ms-swift does not know.
+
+    The template is the one whose prompt is equal to that of the chat template in the folder. There
+    are no flags if ms-swift is not installed, derives both by itself, or has no such template.
+    """
+    if not _is_folder(policy) or installed_version("ms-swift") is None:
+        return {}
+    found, _ = run_isolated(f"folder = {str(Path(policy).resolve())!r}\n{_FIND_TYPES}")
+    return found or {}
 
 
 def _rewards(start: Start) -> list[str]:
