@@ -288,9 +288,11 @@ def test_turn_credit_in_trl_and_verl(cli: Any, tmp_path: Path) -> None:
     script = read(tmp_path / "a")
     assert "trainer = TurnGRPOTrainer(" in script
     assert 'scale_rewards="none"' in script
-    cli("init", "verl", "-r", "igpo", "--set", "credit.norm=separate", "-o", tmp_path / "b", code=0)
+    settings = ("--set", "credit.norm=separate", "--set", "credit.std_floor=0.1")
+    cli("init", "verl", "-r", "igpo", *settings, "-o", tmp_path / "b", code=0)
     script = read(tmp_path / "b")
     assert "algorithm.adv_estimator=rag_turn_igpo" in script
+    assert "+algorithm.rag_turn.std_floor=0.1" in script
     assert "+algorithm.rag_turn.norm=separate" in script
     assert "default_agent_loop=rag_group" in script
 

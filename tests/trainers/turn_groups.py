@@ -43,6 +43,14 @@ GROUPS = (
         {"norm": "separate", "gamma": 0.95},
     ),
     TurnGroup(
+        "igpo with a floor under the standard deviation of tiny gains",
+        "igpo",
+        ((0.0002, 1.0), (-0.0002, 1.0)),
+        ((0.002, 0.0), (-0.002, 0.0)),
+        {"norm": "separate", "std_floor": 0.1},
+        1e-6,
+    ),
+    TurnGroup(
         "return", "return", _IGPO, ((1.55, 1.05, 0.5), (-1.55, -1.05)), {"scale": "none"}, 1e-6
     ),
     TurnGroup("return with scaling", "return", _IGPO, ((1.0, 0.6774, 0.3226), (-1.0, -0.6774))),
