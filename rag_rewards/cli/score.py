@@ -92,7 +92,8 @@ def score(
         Number of processes that score rows.
     resume
         Continue an interrupted run: score only the rows that are not in the output yet. The input
-        and the options must be those of that run.
+        and the options must be those of that run. The record OUTPUT.run.json remains, so that the
+        same command finds the complete output.
     progress
         Show a progress bar. By default, it is shown on a terminal.
     track

@@ -2,7 +2,8 @@
 
 `OUT.evidence.jsonl` has one line with the settings and the files, and then one line for each batch
 of rows. The lock of this file refuses a second run. A line that a killed run has not completed is
-removed. The record `OUT.run.json` remains beside a complete output.
+removed. With `resume`, the record `OUT.run.json` remains beside a complete output, so that the
+same command can be repeated.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class StoredEvidence:
         self._output = output
         self._target = target
         self._settings = settings
+        self._leaves_record = resume
         try:
             self._file = open_locked(self._path, truncate=not resume)
         except OSError as error:
@@ -168,8 +170,12 @@ class StoredEvidence:
 
     def finish(self) -> None:
         """Record that the output is complete, and remove the evidence."""
-        record = _Record(self._settings, self._target.stat().st_size)
-        write_synced(finished_record_of(self._target), msgspec.json.encode(record))
+        record = finished_record_of(self._target)
+        if self._leaves_record:
+            content = _Record(self._settings, self._target.stat().st_size)
+            write_synced(record, msgspec.json.encode(content))
+        else:
+            record.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -4,7 +4,10 @@
     parts.jsonl     one record for each shard whose rows are in OUT.partial, in order
     errors.jsonl    the error records of these shards
     parts-ID/       shards that are complete before an earlier one
-    finished.json   the record of the complete run, which becomes OUT.run.json
+    finished.json   the record of the complete run
+
+A run with `resume` leaves this record beside the output as OUT.run.json, so that the same command
+can be repeated and finds a complete output. Other runs leave no record.
 
 `OUT.partial` contains the scored rows, and its lock protects the folder. Workers can have written
 rows behind those of the recorded shards; a run that continues removes them. Checksums find rows
@@ -68,7 +71,7 @@ class _RunState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a complete run: OUT.run.json.
+    """The record of a complete run: finished.json and OUT.run.json.
 
     stream       number of lines and checksum of an input that one reader has read
     replaced     the file that had the name of the output before
@@ -110,7 +113,7 @@ class RunFolder:
         self._journal: IO[bytes] | None = None
         self._parts_name = ""
         self.rows_size = self._errors_size = 0
-        self._is_finished = False
+        self._is_finished = self._leaves_record = False
         self._synced = time.monotonic()
 
     # --- start ---------------------------------------------------------------------------------
@@ -145,6 +148,7 @@ class RunFolder:
         Raises UsageError if its settings or its input differ. If no run has begun, `has_begun` is
         false afterwards.
         """
+        self._leaves_record = True
         record = _decoded(self._path / "finished.json", RunRecord)
         if record is not None:
             self._check(record.settings)
@@ -165,14 +169,14 @@ class RunFolder:
 
     def _complete_output(self) -> RunRecord | None:
         """Return the record of the complete output, or None without an output."""
-        record = _decoded(self._record_path, RunRecord)
         size = self.output.complete_size()
         if size is None:
             return None
+        record = _decoded(self._record_path, RunRecord)
         if record is None:
             raise cannot_resume(
                 self.output.path,
-                f"it exists, but not {self._record_path.name}, the record of a complete run",
+                f"it exists without {self._record_path.name}, which a run with resume leaves",
             )
         self._check(record.settings)
         if record.output_size != size:
@@ -295,7 +299,10 @@ class RunFolder:
         self._publish(record)
 
     def _publish(self, record: RunRecord) -> RunRecord:
-        """Rename the files of a complete run: errors, output, record. Continues a broken call."""
+        """Rename the files of a complete run: errors, output, record. Continues a broken call.
+
+        Without `resume`, the record of an earlier run is removed.
+        """
         errors = self._path / "errors.jsonl"
         if record.errors_size == 0:
             _remove(self._errors_target)
@@ -305,9 +312,12 @@ class RunFolder:
             self.output.commit()
         self.output.upload()  # an earlier run may have failed to do this
         record = msgspec.structs.replace(record, output_size=self.output.complete_size() or 0)
-        new_record = self._path / "record.json"
-        write_synced(new_record, msgspec.json.encode(record))
-        new_record.replace(self._record_path)
+        if self._leaves_record:
+            new_record = self._path / "record.json"
+            write_synced(new_record, msgspec.json.encode(record))
+            new_record.replace(self._record_path)
+        else:
+            self._record_path.unlink(missing_ok=True)
         # Without the settings, no later run takes the rest of the folder for an interrupted run.
         (self._path / "settings.json").unlink(missing_ok=True)
         shutil.rmtree(self._path, ignore_errors=True)

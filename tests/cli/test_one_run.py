@@ -116,7 +116,6 @@ def test_an_error_file_that_is_a_broken_symbolic_link(cli, write, arena, tmp_pat
         "in.jsonl",
         "out.jsonl",
         "out.jsonl.errors.jsonl",
-        "out.jsonl.run.json",
     ]
     assert not (tmp_path / "out.jsonl.errors.jsonl").is_symlink()
 

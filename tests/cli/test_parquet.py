@@ -34,10 +34,8 @@ def test_input_and_output(cli, write, arena, tmp_path):
     assert read(again) == rows
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "again.parquet",
-        "again.parquet.run.json",
         "in.parquet",
         "out.parquet",
-        "out.parquet.run.json",
     ]
 
 

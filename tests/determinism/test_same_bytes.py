@@ -36,9 +36,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the content of files, without the records of runs, which contain times of changes."""
-    files = [path for path in sorted(folder.iterdir()) if not path.name.endswith(".run.json")]
-    return {path.name: path.read_bytes() for path in files}
+    """Return the content of files by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 @pytest.mark.parametrize("name", PROCESSES)

@@ -32,7 +32,7 @@ def test_one_process(tmp_path, score, read_once, shard_size, monkeypatch, seed):
     with monkeypatch.context() as patch:
         interrupt(patch, rng.randrange(1, 10))
         try:
-            score(source, recipe, "resumed.jsonl", **options)
+            score(source, recipe, "resumed.jsonl", resume=True, **options)
         except Interruption:
             assert not (tmp_path / "resumed.jsonl").exists()
     resumed = score(source, recipe, "resumed.jsonl", resume=True, **options)
@@ -54,7 +54,7 @@ def test_workers(tmp_path, score, read_once, shard_size, monkeypatch, seed, reci
     with monkeypatch.context() as patch:
         interrupt(patch, rng.randrange(1, 6))
         try:
-            score(source, recipe, workers=2, **options)
+            score(source, recipe, workers=2, resume=True, **options)
         except Interruption:
             assert not (tmp_path / "out.jsonl").exists()
     resumed = score(source, recipe, workers=seed + 1, resume=True, **options)
@@ -81,7 +81,7 @@ def test_a_stream(tmp_path, score, read_once, monkeypatch, options, seed):
     with monkeypatch.context() as patch:
         interrupt(patch, rng.randrange(1, 8))
         try:
-            with_input(score)
+            with_input(score, resume=True)
         except Interruption:
             assert not (tmp_path / "out.jsonl").exists()
     resumed = with_input(score, resume=True)

@@ -78,7 +78,7 @@ def test_without_resume_a_run_starts_again(interrupted, score, tmp_path):
     interrupted.write_text(interrupted.read_text() * 2)
     result = score(interrupted, RECIPE)
     assert result.run.totals.rows + result.run.totals.errors == 400
-    assert names(tmp_path)[-2:] == ["out.jsonl.errors.jsonl", "out.jsonl.run.json"]
+    assert names(tmp_path) == ["in.jsonl", "out.jsonl", "out.jsonl.errors.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_edited_code_of_a_recipe_is_refused(
     if reference == "stages":
         stages = [{"recipe": "naive-grpo", "until_step": 1}, {"recipe": "mine.py:mine"}]
         recipe = {"stages": stages}
-    score_to(source, recipe, output_format)
+    score_to(source, recipe, output_format, resume=True)
     code.write_text(MINE + "# an edit\n")
     with pytest.raises(UsageError, match=r"code of the recipe was '[0-9a-f]{16}' and is"):
         score_to(source, recipe, output_format, resume=True)
@@ -222,12 +222,32 @@ def test_a_changed_output_is_refused(interrupted, score, tmp_path):
     with pytest.raises(UsageError, match=r"out\.jsonl: it has changed since the run ended"):
         score(interrupted, RECIPE, resume=True)
     (tmp_path / "out.jsonl.run.json").unlink()
-    with pytest.raises(UsageError, match=r"it exists, but not out\.jsonl\.run\.json"):
+    with pytest.raises(UsageError, match=r"it exists without out\.jsonl\.run\.json"):
         score(interrupted, RECIPE, resume=True)
 
 
 def test_resume_without_an_earlier_run_scores_everything(source, score):
     assert score(source, RECIPE, resume=True).run.totals.rows == 200
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {}}', None])
+def test_a_record_without_its_output_is_ignored(source, score, tmp_path, content):
+    """`None` is the record of a run whose output was removed."""
+    expected = score(source, RECIPE, resume=True).rows
+    (tmp_path / "out.jsonl").unlink()
+    if content is not None:
+        (tmp_path / "out.jsonl.run.json").write_text(content)
+    result = score(source, RECIPE, resume=True)
+    assert (result.rows, result.run.was_complete) == (expected, False)
+
+
+def test_a_run_without_resume_removes_the_record_of_an_earlier_run(source, score, tmp_path):
+    expected = score(source, RECIPE, resume=True).rows
+    assert names(tmp_path) == ["in.jsonl", "out.jsonl", "out.jsonl.run.json"]
+    assert score(source, RECIPE).rows == expected
+    assert names(tmp_path) == ["in.jsonl", "out.jsonl"]
+    with pytest.raises(UsageError, match=r"it exists without out\.jsonl\.run\.json, which"):
+        score(source, RECIPE, resume=True)
 
 
 @pytest.mark.parametrize("output", [None, "-", os.devnull])
@@ -262,7 +282,9 @@ def test_damaged_rows_are_scored_again(interrupted, score, tmp_path, damage):
 def test_an_interruption_while_files_are_renamed(source, score, monkeypatch, tmp_path, step):
     source.write_text(source.read_text() + "{\n")
     expected = score(source, RECIPE, "whole.jsonl")
-    (tmp_path / "out.jsonl").write_text("old")
+    resume = step == "record"  # other runs leave no record
+    if not resume:
+        (tmp_path / "out.jsonl").write_text("old")
     (tmp_path / "out.jsonl.errors.jsonl").write_text("old")
     with monkeypatch.context() as patch:
         if step == "output":
@@ -279,7 +301,7 @@ def test_an_interruption_while_files_are_renamed(source, score, monkeypatch, tmp
         else:
             patch.setattr(shutil, "rmtree", lambda path, **_: path.exists() and _raise())
         with pytest.raises(Interruption):
-            score(source, RECIPE)
+            score(source, RECIPE, resume=resume)
     assert score(source, RECIPE, resume=True)[:2] == expected[:2]
     assert not (tmp_path / "out.jsonl.run").exists()
 
