@@ -7,7 +7,7 @@ from inspect import getdoc
 from itertools import chain
 from os.path import isfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_origin
 
 from cyclopts import (
     App,
@@ -167,9 +167,8 @@ OUTPUTS = (
 """The options that name a file to write."""
 SOURCES = ("IN", "--questions", "--exclude", "--noise-from")
 """The arguments that name files to read, folders, patterns or URLs."""
-
-TEXTS = ("--title", "--id")
-"""The options with any text, which can be the name of a file by chance."""
+NAMES = ("--recipe", "--columns", "--metrics", "--by", "--label", "--title", "--id")
+"""The options whose values are names of other things than files, or any text."""
 
 
 def refuse_overwritten_inputs(
@@ -178,7 +177,7 @@ def refuse_overwritten_inputs(
     """Raise OptionError when a command would overwrite a file that it reads.
 
     Every argument that names an existing file counts as an input, unless it is one of `OUTPUTS` or
-    `TEXTS`.
+    `NAMES`, or has a closed set of values.
     """
     outputs: dict[str, str | None] = {"standard_output": "-"}
     inputs: list[str] = []
@@ -188,10 +187,12 @@ def refuse_overwritten_inputs(
             outputs |= {_variable_name(argument.name): value for value in values}
         elif argument.name in SOURCES:
             inputs += values
-        elif argument.name not in TEXTS:
+        else:
             configs = filter(isfile, values if argument.name == "--config" else ())
             objects = chain(values, *map(_recipes_of, configs))
-            inputs += filter(isfile, chain(values, *map(_files_of_object, objects)))
+            files = chain.from_iterable(map(_files_of_object, objects))
+            is_name = argument.name in NAMES or get_origin(argument.hint) is Literal
+            inputs += filter(isfile, files if is_name else chain(values, files))
     if commands[:1] == ("init",):  # it writes new files to a folder, which can contain its inputs
         outputs = {}
     if inputs and outputs:

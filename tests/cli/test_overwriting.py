@@ -261,6 +261,24 @@ def test_the_title_can_be_the_name_of_the_page(cli: Cli, write, arena, tmp_path:
         cli("report", rows, "-r", "arena", "-o", page, "--title", page)
 
 
+def test_an_output_with_the_name_of_an_option_value(
+    cli: Cli, write, arena, tmp_path: Path, monkeypatch
+) -> None:
+    """The values of these options are no files, also if an earlier output has their name."""
+    monkeypatch.chdir(tmp_path)
+    rows = write([arena(em=1)])
+    for command in (
+        ("score", rows, "-r", "arena", "-o", "arena"),
+        ("score", rows, "-r", "arena", "--engine", "local", "-o", "local"),
+        ("score", rows, "-r", "arena", "--columns", "ragas", "-o", "ragas"),
+        ("evaluate", rows, "-m", "em", "-o", "em"),
+    ):
+        for _ in range(2):
+            cli(*command, code=0)
+    (tmp_path / "arena.py").write_text("precious")
+    assert "would overwrite" in cli("score", rows, "-r", "arena.py:f", "-o", "arena.py", code=2).err
+
+
 def test_options_in_python(write, arena) -> None:
     rows = str(write([arena()]))
     with pytest.raises(OptionError, match=r"output .* would overwrite"):
