@@ -279,7 +279,7 @@ def test_a_small_disk(shell, write, arena, tmp_path):
 
 def test_messages_name_options_of_the_command(cli, write, arena, tmp_path):
     path, out = write([arena()]), tmp_path / "out.jsonl"
-    cli("score", path, "-r", "arena", "-o", out, code=0)
+    cli("score", path, "-r", "arena", "-o", out, "--resume", code=0)
     message = cli(
         "score", path, "-r", "arena", "-o", out, "--resume", "--group-size", "1", code=2
     ).err

@@ -68,8 +68,7 @@ def test_the_table_of_a_complete_output(cli, write, arena, tmp_path, name, optio
     responses = [arena(id=str(i), response=ANSWER.format(text)) for i, text in enumerate("ab")]
     rows = write([arena(), *responses, "{"])
     command = ("score", rows, "-r", "arena", "-o", tmp_path / name, "--table", *options)
-    first = cli(*command, code=3)
-    again = cli(*command, "--resume", code=3)
+    first, again = [cli(*command, "--resume", code=3) for _ in range(2)]
     assert f"{tmp_path / name} is complete" in again.err
     assert again.out == first.out
     assert first.out.count("“b”") == 1

@@ -51,7 +51,13 @@ def score(point, resume=False):
 
 
 def files():
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".json"}
+    paths = [path for path in folder.iterdir() if path.is_file() and path.suffix != ".json"]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+def is_complete():
+    "Whether the output is complete, and the run without resume has left no record of it."
+    return files() == expected and not any(folder.rglob("*.json"))
 
 
 def start():
@@ -61,14 +67,19 @@ def start():
 
 start()
 assert not score(0)
-expected, points, has_killed = files(), 0, True
-while has_killed:
-    start()
-    points += 1
-    has_killed = score(points)
-    score(0, resume=True)
-    assert files() == expected, (points, sorted(files()))
-    assert len(list(folder.iterdir())) == len(expected) + 1, sorted(folder.iterdir())
+expected = files()
+assert len(list(folder.iterdir())) == len(expected)
+for resume in (False, True):
+    points, has_killed = 0, True
+    while has_killed:
+        start()
+        points += 1
+        has_killed = score(points, resume)
+        if not resume and is_complete():
+            continue
+        score(0, resume=True)
+        assert files() == expected, (points, sorted(files()))
+        assert len(list(folder.iterdir())) == len(expected) + 1, sorted(folder.iterdir())
 print(points)
 """
 """Kill a run before its first operation, its second operation, and so on, and resume it."""
