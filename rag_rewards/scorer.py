@@ -346,6 +346,12 @@ class Scorer:
         return results
 
     @cached_property
+    def read_fields(self) -> frozenset[str]:
+        """The fields of a row that the definitions of the recipes name."""
+        definitions = [recipe.definition for recipe in self.recipes if recipe.definition]
+        return frozenset(name for definition in definitions for name in definition.fields)
+
+    @cached_property
     def _encoder(self) -> RowEncoder:
         form = getattr(self.reward, "output_form", ANY_FORM)
         return RowEncoder(
@@ -353,6 +359,7 @@ class Scorer:
             keep_evidence=self.keep_evidence,
             answer_mark=form.answer_mark,
             answer_part=form.answer_part(self.reward.name),
+            read=self.read_fields,
         )
 
     # --- closing -------------------------------------------------------------------------------

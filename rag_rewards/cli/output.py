@@ -45,6 +45,7 @@ _FLAGS = {
     "similarity": "--similarity PATH",
     "judge": "--judge URL --judge-model NAME",
     "sort": "--sort",
+    "columns": "--columns",
 }
 
 
@@ -53,8 +54,12 @@ def with_flags(message: str) -> str:
 
     >>> with_flags("logprobs: missing; add `full`, or set the option model")
     'logprobs: missing; add `full`, or pass --model PATH'
+    >>> with_flags("Set the option columns to answers=gold")
+    'Pass --columns answers=gold'
     """
-    return _OPTION.sub(lambda found: f"pass {_FLAGS[found[1]]}", message)
+    return _OPTION.sub(
+        lambda found: f"{'Pass' if found[0][0] == 'S' else 'pass'} {_FLAGS[found[1]]}", message
+    )
 
 
-_OPTION = re.compile(rf"(?:set|use) the option `?({'|'.join(_FLAGS)})\b`?")
+_OPTION = re.compile(rf"(?:[Ss]et|use) the option `?({'|'.join(_FLAGS)})\b`?(?: to\b)?")

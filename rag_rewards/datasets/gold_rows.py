@@ -13,6 +13,12 @@ from rag_rewards.datasets.gold import Gold, Problem, source_fields
 from rag_rewards.datasets.read_options import ALL, ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.rows.column_map import missing_fields_hint
+from rag_rewards.rows.decoding import row_error
+
+
+PACKAGE_ROWS = "rows"
+"""The name of the data set whose rows have the fields of this package."""
 
 
 class _Form(NamedTuple):
@@ -107,21 +113,37 @@ def read_gold(
             is_first = False
         gold = _gold(source, number, row, options)
         if options.requires_documents and isinstance(gold, Gold) and not gold.documents:
-            gold = Problem("no documents")
+            gold = Problem("no documents", _columns_hint("documents", source, row))
         yield number, gold
+
+
+def _described(error: msgspec.ValidationError, source: DataSet, row: object) -> str:
+    """Return an error, for rows of this package with the columns that may contain the fields."""
+    fault = row_error(error)
+    hint = _columns_hint(fault.path, source, row) if fault.message == "missing" else ""
+    return f"{fault}; {hint}" if hint else str(error)
+
+
+def _columns_hint(field: str, source: DataSet, row: object) -> str:
+    """Return the option that maps the columns of a row of this package, or ""."""
+    if source.name != PACKAGE_ROWS or not isinstance(row, Mapping):
+        return ""
+    return missing_fields_hint(field, {"response": "", **row}).removeprefix("; ")
 
 
 def _gold(source: DataSet, number: int, row: object, options: ReadOptions) -> Gold | Problem:
     try:
         gold = source.gold(msgspec.convert(row, source.row), options)
-    except (msgspec.ValidationError, ValueError) as error:
+    except msgspec.ValidationError as error:
+        return Problem("broken row", _described(error, source, row))
+    except ValueError as error:
         return Problem("broken row", str(error))
     if isinstance(gold, Problem):
         return gold
     if not gold.question.strip():
         return Problem("no question")
     if not gold.answers or not all(gold.answers):
-        return Problem("no gold answer")
+        return Problem("no gold answer", _columns_hint("answers", source, row))
     facts = {**row, **gold.source_fields} if isinstance(row, Mapping) else gold.source_fields
     return msgspec.structs.replace(
         gold,

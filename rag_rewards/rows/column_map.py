@@ -16,8 +16,13 @@ import msgspec
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout
-from rag_rewards.rows.columns import label_fields, last_question, response_prefix_of
-from rag_rewards.rows.decoding import NOT_JSON, Line
+from rag_rewards.rows.columns import (
+    GOLD_FIELDS,
+    label_fields,
+    last_question,
+    response_prefix_of,
+)
+from rag_rewards.rows.decoding import NOT_JSON, Line, decode_or_error
 from rag_rewards.settings import did_you_mean
 
 FIELDS = Rollout.__struct_fields__
@@ -56,8 +61,7 @@ _OTHER_NAMES = {
     "answers": "ground_truth ground_truths golden_answers gold reference references target label "
     "labels solution gts answer",
     "question": "query user_input input prompt",
-    "supporting": "supporting_facts supporting_documents gold_ids",
-    "turns": "messages trajectory conversation",
+    "supporting": "supporting_documents gold_ids",
 }
 
 
@@ -222,24 +226,61 @@ def prompt_group(prompt: str) -> str:
     return f"prompt-{digest}"
 
 
-def nearest_column(field: str, present: Collection[str]) -> str | None:
-    """Return the column that a missing field probably has, or None.
+def nearest_columns(present: Collection[str], field: str = "response") -> dict[str, str]:
+    """Return the columns that missing fields probably have. `field` is one that is required.
 
-    >>> nearest_column("response", ["completion", "id"])
-    'completion'
+    >>> nearest_columns(["completion", "contexts", "id"])
+    {'response': 'completion', 'documents': 'contexts'}
     """
-    for name in _OTHER_NAMES.get(field, "").split():
-        if name in present:
-            return name
-    return None
+    nearest: dict[str, str] = {}
+    for each, names in _OTHER_NAMES.items():
+        for name in () if each in present else names.split():
+            is_free = name not in nearest.values() and (name not in FIELDS or each == field)
+            if name in present and is_free:
+                nearest[each] = name
+                break
+    return nearest
 
 
-def with_column_hint(error: RolloutError, present: Collection[str]) -> RolloutError:
-    """Return the error of a missing field with the name of the column that may contain it."""
-    column = nearest_column(error.path, present) if error.message == "missing" else None
-    if column is None:
+def with_column_hint(
+    error: RolloutError, row: Mapping[str, Any], read: Collection[str] = ()
+) -> RolloutError:
+    """Return the error of a missing field with all that the row lacks, and a map of its columns.
+
+    `read` are the fields that the recipe reads. The map contains only columns whose values the
+    fields accept.
+    """
+    if error.message != "missing" or error.path not in FIELDS:
         return error
-    hint = f"missing; did you mean {column}? Set columns to {error.path}={column}"
+    hint = error.message + missing_fields_hint(error.path, row, read)
+    if hint == error.message:
+        return error
     renamed = type(error)(hint, error.path)
     renamed.row = error.row
     return renamed
+
+
+def missing_fields_hint(field: str, row: Mapping[str, Any], read: Collection[str] = ()) -> str:
+    """Return the other fields that a row lacks, and the option that maps its columns, or "".
+
+    >>> missing_fields_hint("answers", {"response": "Paris", "gold": "Paris"})
+    '; did you mean gold? Set the option columns to answers=gold'
+    """
+    row = {name: value for name, value in row.items() if value is not None}
+    others = [name for name in GOLD_FIELDS if name in read and name not in (field, *row)]
+    hint = f" (also missing: {', '.join(others)})" if others else ""
+    if columns := _accepted(nearest_columns(row, field), row):
+        option = ",".join(f"{name}={column}" for name, column in columns.items())
+        names = ", ".join(columns.values())
+        hint += f"; did you mean {names}? Set the option columns to {option}"
+    return hint
+
+
+def _accepted(columns: dict[str, str], row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns whose values their fields accept."""
+    while columns:
+        rollout = decode_or_error({"response": "", **ColumnMap.of(columns).rename(row)})
+        field = rollout.path.partition("[")[0] if isinstance(rollout, RolloutError) else ""
+        if columns.pop(field, None) is None:
+            break
+    return columns

@@ -54,6 +54,7 @@ class RowEncoder:
     keep_evidence  also write the evidence that was gathered
     answer_mark    text that begins the answer of a response; the responses without it are counted
     answer_part    name of this part in the count
+    read           fields that the recipe reads
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class RowEncoder:
         keep_evidence: bool = False,
         answer_mark: str = "",
         answer_part: str = "",
+        read: Collection[str] = (),
     ) -> None:
         self.keep_evidence = keep_evidence
         self._answer_mark, self._answer_part = answer_mark, answer_part
+        self._read = read
         self._tail = b',"error":null,"signature":' + _ENCODER.encode(signature) + b"}\n"
 
     def encode(
@@ -86,7 +89,7 @@ class RowEncoder:
             chunk.lines, chunk.numbers, rows, with_evidence, results, strict=True
         ):
             if isinstance(result, RolloutError):
-                result = _with_hint(result, line)
+                result = _with_hint(result, line, self._read)
                 row_id = None if isinstance(row, RolloutError) else row.id
                 record = error_record(line, number, result, row_id)
                 out.errors.append(_ENCODER.encode(record) + b"\n")
@@ -144,15 +147,14 @@ def lacks_mark(row: Rollout, mark: str) -> bool:
         return True
 
 
-def _with_hint(error: RolloutError, line: bytes) -> RolloutError:
-    """Return the error of a missing field with the column that may contain it."""
+def _with_hint(error: RolloutError, line: bytes, read: Collection[str]) -> RolloutError:
+    """Return the error of a missing field with the columns that may contain missing fields."""
     if error.message != "missing":
         return error
     try:
-        fields = _FIELDS.decode(line)
+        return with_column_hint(error, msgspec.json.decode(line, type=dict[str, Any]), read)
     except NOT_JSON:
         return error
-    return with_column_hint(error, [name for name, raw in fields.items() if bytes(raw) != b"null"])
 
 
 def _new_evidence(row: ScoredRow, informed: Rollout) -> dict[str, Any]:

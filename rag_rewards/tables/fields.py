@@ -13,7 +13,7 @@ from rag_rewards.rows.column_map import (
     FIELDS,
     ColumnMap,
     completed,
-    nearest_column,
+    missing_fields_hint,
     value_at,
 )
 from rag_rewards.rows.columns import to_builtins
@@ -61,12 +61,22 @@ def _paths_of_fields(table: Table, columns: ColumnMap) -> dict[str, list[str]]:
                 f"the data has no column {column!r}{did_you_mean(column, sorted(present))}"
             )
     if len(table) and not paths.keys() & {"response", "turns"}:
-        column = nearest_column("response", present) or "completion"
+        hint = missing_fields_hint("response", first_row(table, table.columns))
+        hint = hint or "; set the option columns to response=NAME"
         raise UsageError(
-            "the data has no column 'response': name the column of the responses, as in "
-            f'columns={{"response": "{column}"}} (columns: {", ".join(sorted(present))})'
+            f"the data has no column 'response'{hint} (columns: {', '.join(sorted(present))})"
         )
     return paths
+
+
+def first_row(table: Table, columns: Sequence[str]) -> dict[str, Any]:
+    """Return the values of columns in the first row."""
+    if not len(table):
+        return {}
+    try:
+        return {name: to_builtins(table.values(name, 0, 1)[0]) for name in columns}
+    except RowError:
+        return {}
 
 
 def _values(table: Table, paths: Sequence[str], start: int, stop: int, field: str) -> Sequence[Any]:

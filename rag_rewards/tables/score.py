@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from rag_rewards.rollout import Rollout, ScoreOrError, Scores
 from rag_rewards.rows.column_map import ColumnMap, with_column_hint
 from rag_rewards.rows.scored import score_entries
 from rag_rewards.scorer import Scorer
-from rag_rewards.tables.fields import rollouts_of
+from rag_rewards.tables.fields import first_row, rollouts_of
 from rag_rewards.tables.kinds import are_rollouts, read_table, refuse_swapped_arguments
 from rag_rewards.tables.table import Column, Table
 
@@ -89,7 +89,7 @@ def _new_columns(
     """Return the scores of the rows of a table."""
     together = scorer.scope == "group" or scorer.has_models
     names = dict.fromkeys(name for recipe in scorer.recipes for name in recipe.component_names)
-    new = _Columns(table.columns, tuple(names), columns)
+    new = _Columns(table, tuple(names), columns, scorer.read_fields)
     for rollouts in rollouts_of(table, columns, len(table) or 1 if together else CHUNK):
         new.add(rollouts, _results(scorer, rollouts, group_size))
     return new
@@ -133,10 +133,15 @@ class _Columns:
     """The values of the new columns."""
 
     def __init__(
-        self, present: Sequence[str], component_names: Sequence[str], columns: ColumnMap
+        self,
+        table: Table,
+        component_names: Sequence[str],
+        columns: ColumnMap,
+        read: Collection[str],
     ) -> None:
-        self.present = present
-        self.unread = columns.unread(present)
+        self.present = table.columns
+        self._first_row = first_row(table, columns.unread(table.columns))
+        self._read = read
         self.component_names = tuple(component_names)
         self.reward: list[float | None] = []
         self.components: list[Mapping[str, float | None] | None] = []
@@ -150,11 +155,14 @@ class _Columns:
         for rollout, result in zip(rollouts, results, strict=True):
             if isinstance(result, RolloutError) or isinstance(rollout, RolloutError):
                 error = result if isinstance(result, RolloutError) else RolloutError("no score")
-                self._add(None, None, None, str(with_column_hint(error, self.unread)), None)
+                self._add(None, None, None, str(self._with_hint(error)), None)
             else:
                 entries = score_entries(rollout, result)
                 components = result.components or None
                 self._add(result.value, components, result.correct, None, entries)
+
+    def _with_hint(self, error: RolloutError) -> RolloutError:
+        return with_column_hint(error, self._first_row, self._read)
 
     def _add(
         self,

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import rag_rewards as rr
+
 RIGHT = "<think>x</think><answer>Seine</answer>"
 WRONG = "<think>x</think><answer>Rhône</answer>"
 ROWS = [
@@ -76,9 +78,47 @@ def test_a_missing_field_names_the_nearest_column(cli: Any, tmp_path: Path) -> N
     path = tmp_path / "rows.jsonl"
     path.write_text('{"completion": "a"}\n{"response": "b", "ground_truth": "c"}\n')
     result = cli("score", path, "--jsonl", *RECIPE, code=3)
-    assert "missing; did you mean completion? Set columns to response=completion" in result.err
-    assert "missing; did you mean ground_truth? Set columns to answers=ground_truth" in result.err
+    assert "response: missing (also missing: answers); did" in result.err
+    assert "did you mean completion? Pass --columns response=completion\n" in result.err
+    assert "did you mean ground_truth? Pass --columns answers=ground_truth\n" in result.err
     assert "errors: DataError 1, RowError 1" in result.err
+
+
+def test_one_option_for_all_columns(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {
+        "completion": "<think>x</think><answer>Seine</answer>",
+        "query": "Which river?",
+        "contexts": ["Paris lies on the Seine."],
+        "golden_answers": ["Seine"],
+        "gold_ids": [1],
+    }
+    path.write_text(json.dumps(row) + "\n")
+    option = (
+        "response=completion,documents=contexts,answers=golden_answers,question=query,"
+        "supporting=gold_ids"
+    )
+    result = cli("score", path, "--jsonl", *RECIPE, code=3)
+    assert f"Pass --columns {option}\n" in result.err
+    cli("score", path, "--jsonl", *RECIPE, "--columns", option, code=0)
+    with pytest.raises(rr.UsageError, match=f"Set the option columns to {option} "):
+        rr.score([row], "arena")
+    [scored] = rr.score([row | {"response": "x"}], "arena")
+    assert scored["error"].endswith(option.partition(",")[2])
+    out = tmp_path / "out.jsonl"
+    result = cli("prepare", "rows", path, "-o", out, "-r", "arena", code=2)
+    prepared = "documents=contexts,answers=golden_answers,question=query,supporting=gold_ids"
+    assert f"Pass --columns {prepared})" in result.err
+    cli("prepare", "rows", path, "-o", out, "-r", "arena", "--columns", prepared, code=0)
+
+
+def test_columns_of_another_form_are_no_suggestion(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        '{"completion": "a", "contexts": "[1] a text", "golden_answers": {"n": 1}, "gold_ids": 7}\n'
+    )
+    result = cli("score", path, "--jsonl", *RECIPE, code=3)
+    assert "did you mean completion? Pass --columns response=completion\n" in result.err
 
 
 def test_a_column_that_is_mapped_is_no_suggestion(cli: Any, tmp_path: Path) -> None:

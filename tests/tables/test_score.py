@@ -199,7 +199,8 @@ def test_more_rows_than_are_scored_together(make: Any) -> None:
         (pl.DataFrame(ROWS).lazy(), "call collect"),
         (datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)), "several splits"),
         (datasets.Dataset.from_list(ROWS).to_iterable_dataset(), "streaming"),
-        (pd.DataFrame({"completion": ["a"]}), "did you mean|columns={"),
+        (pd.DataFrame({"completion": ["a"]}), "completion\\? Set the option columns to response=comp"),
+        (pd.DataFrame({"text": ["a"]}), "set the option columns to response=NAME .columns: text"),
     ],
 )
 def test_data_that_is_no_table(data: Any, message: str) -> None:
@@ -360,7 +361,7 @@ def test_a_missing_value_in_a_list_is_no_answer(answers: Any) -> None:
 def test_a_mapped_column_is_no_suggestion() -> None:
     frame = pd.DataFrame({"response": ["Paris"], "reference": [None], "label": ["Paris"]})
     error = rr.score(frame, "naive-grpo", columns="ragas")["error"][0]
-    assert error == "answers: missing; did you mean label? Set columns to answers=label"
+    assert error == "answers: missing; did you mean label? Set the option columns to answers=label"
 
 
 @pytest.mark.parametrize("has_event_loop", [False, True])
