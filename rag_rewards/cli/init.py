@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +20,10 @@ from rag_rewards.cli.options import (
     Models,
     Recipe,
 )
+from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.packages import installed_version, run_isolated
+from rag_rewards.rows.column_map import missing_fields_hint
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.scripts import (
     BASELINES,
@@ -96,6 +99,8 @@ def init(
     )
     for path in write(trainer, start, folder):
         print(path)
+    files = [path for path in (data, validation) if path and isfile(path)]
+    print_messages(filter(None, map(unprepared, files)))
     if fault := check(trainer, folder):
         print(f"the installed {trainer} does not accept: {fault}", file=sys.stderr)
         return 1
@@ -144,6 +149,25 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
         if path.suffix == ".sh":
             path.chmod(0o700 if start.has_credentials else 0o755)
     return list(files)
+
+
+_PROMPTS = frozenset(("prompt", "messages", "input", "responses_create_params"))
+"""The fields with the prompt in the rows of `rag-rewards prepare` and `rag-rewards select`."""
+
+
+def unprepared(path: str) -> str:
+    """Return what to do with a data file whose first row has no prompt, or ""."""
+    from rag_rewards.datasets.records import Records  # takes time to import
+
+    try:
+        with Records(path) as records:
+            _, row = next(iter(records), (0, None))
+    except UsageError as error:
+        return str(error)
+    if not isinstance(row, Mapping) or _PROMPTS & row.keys():
+        return ""
+    hint = missing_fields_hint("question", {"response": "", **row})
+    return f"{path} has no prompts: write them with `rag-rewards prepare rows`{hint}"
 
 
 def check(trainer: str, folder: Path) -> str:

@@ -718,3 +718,18 @@ def test_a_module_in_the_current_folder_is_found_from_the_folder_of_the_script(
     cli("init", "verl", "--data", "rows.jsonl", "-o", "start", "-r", "own_reward:brief", code=0)
     script = (tmp_path / "start" / "train.sh").read_text()
     assert f"recipe={tmp_path}/own_reward.py:brief" in script
+
+
+def test_data_that_was_not_prepared(cli: Any, write: Any, tmp_path: Path) -> None:
+    rows = write([{"query": "Which river?", "contexts": ["a"], "gold": "Seine"}])
+    result = cli("init", "trl", "--data", rows, "-o", tmp_path / "a", "-r", "naive-grpo", code=0)
+    option = "documents=contexts,answers=gold,question=query"
+    assert result.err == (
+        f"{rows} has no prompts: write them with `rag-rewards prepare rows`; did you mean contexts, "
+        f"gold, query? Pass --columns {option}\n"
+    )
+    assert (tmp_path / "a" / "train.py").exists()
+    train = tmp_path / "train.jsonl"
+    prepare = ("prepare", "rows", rows, "-r", "naive-grpo", "--trainer", "trl", "--columns", option)
+    cli(*prepare, "-o", train, code=0)
+    assert not cli("init", "trl", "--data", train, "-o", tmp_path / "b", "-r", "naive-grpo").err
