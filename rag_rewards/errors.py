@@ -3,7 +3,7 @@
     RagRewardsError
     ├── UsageError            an argument is invalid
     │   ├── OptionError       an option is invalid; named as in the interface of the caller
-    │   ├── SettingError      a setting of a recipe is unknown or has an invalid value
+    │   ├── SettingError      a setting of a recipe, reward or metric is unknown or invalid
     │   ├── UnknownRecipeError  there is no recipe of this name
     │   ├── SignatureError    a signature cannot be parsed or used
     │   └── MissingExtraError an optional dependency is not installed; the message names the extra
@@ -84,8 +84,8 @@ def cannot_resume(path: object, reason: str) -> OptionError:
     )
 
 
-class SettingError(UsageError):
-    """A setting of a recipe is unknown or has an invalid value."""
+class SettingError(UsageError, ValueError):
+    """A setting of a recipe, reward or metric is unknown or has an invalid value."""
 
 
 class UnknownRecipeError(UsageError):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rag_rewards.compose import formula, number
 from rag_rewards.reward import Batch, Composite, Reward, Value
+from rag_rewards.settings import check_choices
 from rag_rewards.training.advantages import group_advantages, zscores
 from rag_rewards.turn_entries import TurnEntries, with_total
 
@@ -39,6 +40,7 @@ def min_max(
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class GroupMinMax(Composite):
     """Min-max scaling of a reward within each group, see `min_max`.
 

@@ -13,6 +13,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import Groups, check_groups, group_by_key, raise_errors
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.shorten import shorten
 from rag_rewards.turn_entries import TurnEntries
 
@@ -214,6 +215,7 @@ class CorrectOf(Composite):
 
 
 @dataclass(frozen=True)
+@check_choices
 class FunctionReward:
     """A plain function of one rollout as a reward. A result of None leaves the rollout unscored."""
 
@@ -242,6 +244,7 @@ class FunctionReward:
 
 
 @dataclass(frozen=True)
+@check_choices
 class BatchReward:
     """A callable of a batch that lacks attributes of a Reward; those that it has are used."""
 

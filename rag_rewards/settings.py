@@ -6,9 +6,11 @@ them from `--set accuracy.metric=f1`, from a YAML file or from a mapping in Pyth
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -21,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 S = TypeVar("S", bound=Settings)
+C = TypeVar("C")
 
 
 def about(doc: str, source: str = "not stated", **limits: Any) -> msgspec.Meta:
@@ -186,6 +189,46 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unknown(key: str, candidates: list[str], recipe: str) -> str:
     return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, candidates)}"
+
+
+def check_choices(kind: type[C]) -> type[C]:
+    """Let a dataclass raise SettingError for a value that is not among the choices of its field.
+
+    The choices are those of a `Literal`, also beside other types. Decorate the class before
+    `dataclass` does.
+    """
+    check_further = getattr(kind, "__post_init__", None)
+
+    def check(self: Any) -> None:
+        own: Any = type(self)
+        for name, choices, others in _closed_sets(own):
+            value = getattr(self, name)
+            if value not in choices and not isinstance(value, others):
+                raise SettingError(
+                    f"{own.__name__}: {name}: expected one of "
+                    f"{', '.join(map(str, choices))}, found {value!r}"
+                )
+        if check_further is not None:
+            check_further(self)
+
+    kind.__post_init__ = check  # type: ignore[attr-defined]
+    return kind
+
+
+@cache
+def _closed_sets(kind: Any) -> list[tuple[str, tuple[Any, ...], tuple[type, ...]]]:
+    """Return the fields with a closed set of values: name, choices, and other types."""
+    hints = get_type_hints(kind)
+    found = []
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        parts = (hint,) if get_origin(hint) is Literal else get_args(hint)
+        literals = (part for part in parts if get_origin(part) is Literal)
+        choices = tuple(choice for literal in literals for choice in get_args(literal))
+        others = tuple(part for part in parts if isinstance(part, type))
+        if choices:
+            found.append((field.name, choices, others))
+    return found
 
 
 def did_you_mean(name: str, candidates: typing.Iterable[str]) -> str:

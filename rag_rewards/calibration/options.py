@@ -13,6 +13,7 @@ from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.model_options import ModelOptions
+from rag_rewards.settings import check_choices
 
 LENGTHS = (5, 20, 60, 200)
 """Upper ends of the ranges of words into which responses are divided."""
@@ -72,6 +73,7 @@ class JudgeTrials:
 
 
 @dataclass(frozen=True)
+@check_choices
 class CalibrateOptions:
     """The options of `calibrate`: files, labels, the scores to compare with them, and models.
 

@@ -16,7 +16,6 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.rows.column_map import missing_fields_hint
 from rag_rewards.rows.decoding import row_error
 
-
 PACKAGE_ROWS = "rows"
 """The name of the data set whose rows have the fields of this package."""
 

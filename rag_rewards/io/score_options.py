@@ -13,6 +13,7 @@ from rag_rewards.io.storage import base_name, join, with_suffix
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.ray_cluster import Engine, RayOptions, check_engine
 from rag_rewards.rows import Totals
+from rag_rewards.settings import check_choices
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.protocols import Judge
@@ -30,6 +31,7 @@ class OutputError(RagRewardsError):
 
 
 @dataclass(frozen=True)
+@check_choices
 class ScoreOptions:
     """The options of scoring a file.
 

@@ -12,6 +12,7 @@ from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, compiled, strip_markers
 from rag_rewards.text.sections import Tags
 
@@ -19,6 +20,7 @@ _MARKERS = compiled(CITATION)
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class Align(MetricBase):
     """Share of rows whose reasoning entails the final answer. Range 0 to 1.
 

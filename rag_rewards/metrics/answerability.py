@@ -12,6 +12,7 @@ from rag_rewards.errors import DataError
 from rag_rewards.metrics.answer_text import AnswerCache, Reads
 from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.rollout import Rollout
+from rag_rewards.settings import check_choices
 from rag_rewards.text.refusal import SHORT_REFUSAL, refusal_form
 
 _REFUSAL = refusal_form(SHORT_REFUSAL)
@@ -78,6 +79,7 @@ def is_answerable(rollout: Rollout) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class AnswerRate(MetricBase):
     """Answered / all, and the ideal value: answerable / all. Range 0 to 1.
 

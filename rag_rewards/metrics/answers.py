@@ -16,6 +16,7 @@ from rag_rewards.rewards.answer import AnswerMatch, judge_references, token_f1
 from rag_rewards.rewards.truthfulness import outcome_questions
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 from rag_rewards.text.normalize import Normalizer, NormalizerName
 
 Compared = Literal["exact", "f1", "substring", "lenient"]
@@ -59,6 +60,7 @@ def _match_gauge(metric: _MatchMetric, cache: AnswerCache) -> Gauge:
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class ExactMatch(MetricBase):
     """(1/N) Σ 1[the answer equals an alias]. Range 0 to 1. Source: SQuAD v1.1; ARENA, App. C.
 
@@ -75,6 +77,7 @@ class ExactMatch(MetricBase):
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class Substring(MetricBase):
     """(1/N) Σ 1[the answer contains an alias]. Range 0 to 1. Source: Search-R1; CTRL-RAG, Eq. 3.
 
@@ -91,6 +94,7 @@ class Substring(MetricBase):
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class Lenient(MetricBase):
     """(1/N) Σ 1[the answer contains an alias, perhaps in another form]. Range 0 to 1.
 
@@ -107,6 +111,7 @@ class Lenient(MetricBase):
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class F1(MetricBase):
     """(1/N) Σ token F1 with the best alias. Range 0 to 1. Source: SQuAD v1.1; ARENA, App. C.
 
@@ -136,6 +141,7 @@ def _mean_hotpotqa(row: Rollout, text: str | None, normalize: Normalizer) -> flo
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class JudgeAccuracy(MetricBase):
     """(1/N) Σ 1[a judge accepts the answer]. Range 0 to 1. Source: ARENA, App. C (LJ).
 
@@ -179,6 +185,7 @@ class JudgeAccuracy(MetricBase):
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class ReferenceReliance(MetricBase):
     """Acc(q, D) − Acc(q): rows with documents minus rows without, joined on `id`.
 

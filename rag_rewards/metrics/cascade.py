@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
@@ -15,12 +14,14 @@ from rag_rewards.rewards.answer import judge_references
 from rag_rewards.rewards.cascade import CERTAINTY, check_certainty, decide
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 
 COMPONENT = "accuracy"
 """Name of the verdict in the row."""
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class CascadeAccuracy(MetricBase):
     """(1/N) Σ 1[the answer is right], where rules decide certain answers and a judge the others.
 
@@ -37,10 +38,7 @@ class CascadeAccuracy(MetricBase):
     further_ratios = MappingProxyType({"judge_share": ("judged", "rows")})
 
     def __post_init__(self) -> None:
-        try:
-            check_certainty(self.certainty)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        check_certainty(self.certainty)
 
     def needs(self, rollout: Rollout) -> Sequence[Need]:
         text = (read_answer(rollout, self.reads) or "").strip()

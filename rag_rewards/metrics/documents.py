@@ -16,6 +16,7 @@ from rag_rewards.rewards.document_relevance import relevance_ids
 from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.lengths import auto_length, first_words
@@ -110,6 +111,7 @@ def _sections(row: Rollout, unclosed: Unclosed, evidence: Evidence) -> Mapping[s
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class CompressionRatio(MetricBase):
     """Σ L_P / Σ L_e, length of the passages over length of the extracted evidence. Range above 0.
 
@@ -160,6 +162,7 @@ def compression(
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class AnswerRecall(MetricBase):
     """Shares of rows whose evidence, and whose rationale, contains the gold answer.
 

@@ -13,11 +13,13 @@ from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 
 _LARGEST = 700.0  # e^700 is finite
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class Perplexity(MetricBase):
     """exp(−ΣS/ΣT), the perplexity per token of the responses with all documents. At least 1.
 

@@ -14,6 +14,7 @@ from rag_rewards.rewards.cascade import CERTAINTY
 from rag_rewards.rewards.truthfulness import Reasoning, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 from rag_rewards.text.normalize import NormalizerName
 
 _TRUTHS: tuple[Truth, ...] = get_args(Truth)
@@ -21,6 +22,7 @@ _REASONING = Reasoning()
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class ReasoningScore(MetricBase):
     """(1/N) Σ r_r: the share of responses whose reasoning a judge accepts. Range 0 to 1.
 

@@ -14,6 +14,7 @@ from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.metrics.truth import check_k
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 
@@ -93,6 +94,7 @@ def _ranking_gauge(metric: _RankingMetric, cache: AnswerCache) -> Gauge:
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class RecallAtK(MetricBase):
     """Mean share of the relevant documents that are among the first k. Range 0 to 1.
 
@@ -125,6 +127,7 @@ class RecallAtK(MetricBase):
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class NDCGAtK(MetricBase):
     """Mean NDCG of the first k documents. Range 0 to 1.
 

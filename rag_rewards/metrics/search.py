@@ -13,6 +13,7 @@ from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
 from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.counts import turn_counts
@@ -94,6 +95,7 @@ class Searches(MetricBase):
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class SearchRecall(MetricBase):
     """Mean share of the gold data that the searches of a rollout find. Range 0 to 1.
 

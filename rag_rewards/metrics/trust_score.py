@@ -23,6 +23,7 @@ from rag_rewards.metrics.answerability import (
 )
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, f1_of, ratio
 from rag_rewards.rollout import Rollout
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import statements
@@ -137,6 +138,7 @@ def _f1(right: float, chosen: float, wanted: float) -> float:
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class TrustScore(MetricBase):
     """Mean of grounded refusal, calibrated correctness and grounded citation. Range 0 to 1.
 

@@ -16,6 +16,7 @@ from rag_rewards.rewards.cascade import CERTAINTY, Decision
 from rag_rewards.rewards.truthfulness import Outcome, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.settings import check_choices
 from rag_rewards.text.normalize import NormalizerName
 
 Vote = tuple[str, Truth]
@@ -74,11 +75,8 @@ def _judge_share(sums: Parts) -> Values:
 
 
 def outcome_of(verifier: str, normalizer: NormalizerName, certainty: float = CERTAINTY) -> Outcome:
-    """Return TruthRL's classification of answers. Raises UsageError for invalid arguments."""
-    try:
-        return Outcome(verifier=verifier, normalizer=normalizer, certainty=certainty)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    """Return TruthRL's classification of answers. Raises SettingError for invalid arguments."""
+    return Outcome(verifier=verifier, normalizer=normalizer, certainty=certainty)
 
 
 def truthfulness(
@@ -97,6 +95,7 @@ def truthfulness(
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class Truthfulness(MetricBase):
     """w1·Acc + w2·Unc − w3·Hall, and the three shares. Source: TruthRL, section 2.1.
 
@@ -188,6 +187,7 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class MajorityAtK(MetricBase):
     """Accuracy, abstention and hallucination of the majority of a group's first k rollouts.
 
@@ -238,6 +238,7 @@ class MajorityAtK(MetricBase):
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class PassAtK(MetricBase):
     """Mean over groups of the probability that at least one of k responses is right. Range 0 to 1.
 

@@ -12,6 +12,7 @@ from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values
 from rag_rewards.metrics.truth import Truthfulness
 from rag_rewards.rewards.cascade import CERTAINTY
 from rag_rewards.rollout import Rollout
+from rag_rewards.settings import check_choices
 from rag_rewards.text.normalize import NormalizerName
 
 
@@ -33,6 +34,7 @@ def truthful_helpfulness(
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class TruthfulHelpfulness(MetricBase):
     """THS = (x1·y0 − y1·x0)/y0, and the shares of correct answers, abstentions and wrong answers.
 

@@ -15,7 +15,7 @@ from rag_rewards.io.output_check import refuse_overwriting_with_card
 from rag_rewards.preparation.trainer_rows import Trainer
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows.column_map import ColumnMap
-from rag_rewards.settings import did_you_mean
+from rag_rewards.settings import check_choices, did_you_mean
 
 
 def presets() -> dict[str, Preset]:
@@ -44,6 +44,7 @@ class SubsetOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+@check_choices
 class DocumentOptions:
     """The documents of each row."""
 
@@ -91,6 +92,7 @@ class PromptOptions:
 
 
 @dataclass(frozen=True)
+@check_choices
 class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     """The options of `prepare`: a data set, its file, the output, a recipe and a trainer.
 
@@ -112,8 +114,6 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     def __post_init__(self) -> None:
         if self.trainer not in get_args(Trainer):
             raise UsageError(_unknown("trainer", self.trainer, get_args(Trainer)))
-        if self.pages not in get_args(Pages):
-            raise UsageError(_unknown("value of pages", self.pages, get_args(Pages)))
         for name in ("top", "noise", "noise_to", "sample"):
             value = getattr(self, name)
             if value is not None and value < 0:

@@ -6,9 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer_list import list_match
@@ -20,6 +19,7 @@ from rag_rewards.rewards.strict_answer import (
     strict_match,
 )
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms, GoldTokens
 from rag_rewards.text.lengths import is_passage
@@ -122,6 +122,7 @@ _COMPARE: dict[str, Compare] = {"exact": _exact, "substring": _substring, "f1": 
 
 
 @dataclass(frozen=True)
+@check_choices
 class AnswerMatch:
     """Compares the answer of a response with the gold answers of its row. Range 0 to 1.
 
@@ -161,10 +162,6 @@ class AnswerMatch:
 
     def __post_init__(self) -> None:
         check_certainty(self.certainty)
-        if self.metric not in get_args(Metric):
-            raise UsageError(
-                f"metric: expected one of {', '.join(get_args(Metric))}, found {self.metric!r}"
-            )
 
     def needs(self, rollout: Rollout) -> list[Need]:
         if self.metric not in ("judge", "cascade"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from rag_rewards.errors import SettingError
 from rag_rewards.evidence.needs import VerdictNeed, unmet
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.certainty import RuleVerdict, rule_verdicts
@@ -71,9 +72,9 @@ def decide(text: str | None, rollout: Rollout, certainty: float = CERTAINTY) -> 
 
 
 def check_certainty(certainty: float) -> None:
-    """Raise ValueError unless a certainty is from 0.5 to 1."""
+    """Raise SettingError unless a certainty is from 0.5 to 1."""
     if not 0.5 <= certainty <= 1.0:
-        raise ValueError(f"certainty must be from 0.5 to 1, found {certainty!r}")
+        raise SettingError(f"certainty must be from 0.5 to 1, found {certainty!r}")
 
 
 def _combined(verdicts: list[RuleVerdict]) -> Decision:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import squad
@@ -42,6 +43,7 @@ def citation_precision(cited: Collection[str], supporting: Collection[str]) -> f
 
 
 @dataclass(frozen=True)
+@check_choices
 class CitationRecall:
     """The share of the supporting documents that a response cites. Range 0 to 1.
 

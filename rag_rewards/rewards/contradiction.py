@@ -23,6 +23,7 @@ from rag_rewards.rewards.search import (
 )
 from rag_rewards.rewards.strict_answer import has_unreadable, without_refusals
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.bm25 import best_matches
 from rag_rewards.text.citations import compiled, markers, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
@@ -73,6 +74,7 @@ def has_statement(text: str) -> bool:
 
 
 @dataclass(frozen=True)
+@check_choices
 class Consistency:
     """1 if no document contradicts the response, else 0.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence.needs import LogProbsNeed, Need, unmet, values_without
 from rag_rewards.rollout import LogProbs, Rollout, Score
+from rag_rewards.settings import check_choices
 
 Loo = Literal["min", "mean"]
 LengthNorm = Literal["sqrt", "none", "linear"]
@@ -118,6 +119,7 @@ def _sum(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
+@check_choices
 class ContrastiveLikelihood:
     """R_CLR of the log-probabilities of a rollout. The components are E(y), in nats, and R_CLR.
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.lengths import words
 
 
@@ -33,6 +34,7 @@ def repetition_cost(words: Sequence[str], n: int) -> float:
 
 
 @dataclass(frozen=True)
+@check_choices
 class Cost:
     """The cost of a response with its thinking, at least 0. A composition subtracts it.
 

@@ -11,6 +11,7 @@ import msgspec
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import labels_in
 from rag_rewards.text.sections import Tags
 
@@ -78,6 +79,7 @@ def relevance(
 
 
 @dataclass(frozen=True)
+@check_choices
 class Relevance:
     """ARENA's relevance reward: 0, 0.5 or 1. A section that is not a list of ids earns 0.
 

@@ -15,6 +15,7 @@ from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.length import LengthUnit, length_function
 from rag_rewards.rewards.strict_answer import has_unreadable
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
@@ -64,6 +65,7 @@ def sigmoid(x: float) -> float:
 
 
 @dataclass(frozen=True)
+@check_choices
 class MaskedAnswer:
     """The quality of the answer that one context leads to. Range 0 to 1.
 
@@ -225,6 +227,7 @@ def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], pat
 
 
 @dataclass(frozen=True)
+@check_choices
 class Lengths:
     """LEAR's length rewards. The value is the mean of both components. Range 0 to 1.
 

@@ -9,6 +9,7 @@ from unicodedata import category
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.sections import Cut, Tags
 
@@ -67,6 +68,7 @@ def tag_count(cut: Cut, tags: Tags) -> float:
 
 
 @dataclass(frozen=True)
+@check_choices
 class Format:
     """1 if the response consists of these sections, in order, each once, else 0.
 
@@ -93,6 +95,7 @@ class Format:
 
 
 @dataclass(frozen=True)
+@check_choices
 class TagCount:
     """The share of the tags of an output form that occur exactly once. Range 0 to 1.
 

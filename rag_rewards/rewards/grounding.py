@@ -20,6 +20,7 @@ from rag_rewards.rewards.strict_answer import (
 )
 from rag_rewards.rewards.supported_answers import supported_answers
 from rag_rewards.rollout import Document, Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, compiled, split_valid
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
@@ -70,6 +71,7 @@ class _Checked:
 
 
 @dataclass(frozen=True)
+@check_choices
 class Grounding:
     """Statement-level correctness, citations and refusal (Ground-GRPO).
 

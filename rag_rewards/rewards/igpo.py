@@ -20,6 +20,7 @@ from rag_rewards.rewards.search import (
 )
 from rag_rewards.rewards.turn_likelihoods import LikelihoodReader, TurnLikelihoods
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.turn_entries import total
@@ -75,6 +76,7 @@ class Curriculum:
 
 
 @dataclass(frozen=True)
+@check_choices
 class IgpoReward:
     """The reward of IGPO, with an entry for each turn but the last one, and the outcome.
 

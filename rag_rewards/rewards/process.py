@@ -9,10 +9,12 @@ from typing import Literal
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, compiled, strip_markers
 
 
 @dataclass(frozen=True)
+@check_choices
 class Process:
     """The probability that the reasoning entails the decision, 0 without the format.
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rag_rewards.evidence.needs import SimilarityNeed, unmet
 from rag_rewards.rollout import Rollout
+from rag_rewards.settings import check_choices
 from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.refusal import (
     REFUSAL,
@@ -19,6 +20,7 @@ Matcher = Literal["ratio", "partial_ratio", "semantic"]
 
 
 @dataclass(frozen=True)
+@check_choices
 class RefusalDetector:
     """Detects a refusal by r, the similarity of an answer to a gold refusal, 0 to 1.
 

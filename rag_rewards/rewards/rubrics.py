@@ -21,6 +21,7 @@ from rag_rewards.rewards.search import (
 )
 from rag_rewards.rewards.truthfulness import outcome_questions
 from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
@@ -91,6 +92,7 @@ class _Checked(NamedTuple):
 
 
 @dataclass(frozen=True)
+@check_choices
 class Rubrics:
     """The outcome, and the share of the rubrics that are identified, supported and connected.
 
@@ -247,6 +249,7 @@ class Rubrics:
 
 
 @dataclass(frozen=True, repr=False)
+@check_choices
 class RubricReward(Composite):
     """(1 − α)·R_o + α·R̂_r for a right answer, else 0, plus the penalties of malformed turns.
 

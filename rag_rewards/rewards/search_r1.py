@@ -19,6 +19,7 @@ from rag_rewards.rewards.search import (
     penalties,
 )
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.turn_entries import total
 from rag_rewards.turns.order import is_well_formed
@@ -66,6 +67,7 @@ def searched_reward(
 
 
 @dataclass(frozen=True)
+@check_choices
 class SearchR1Reward:
     """The reward of Search-R1, with its components. It is at the last turn.
 

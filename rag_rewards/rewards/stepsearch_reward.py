@@ -27,6 +27,7 @@ from rag_rewards.rewards.stepsearch import (
 )
 from rag_rewards.rewards.stepsearch_gold import GoldTexts, gold_and_found
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turn_entries import total
@@ -45,6 +46,7 @@ class Steps(NamedTuple):
 
 
 @dataclass(frozen=True)
+@check_choices
 class StepSearchReward:
     """The reward of StepSearch, with an entry for each search and for the last turn.
 

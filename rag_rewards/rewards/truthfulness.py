@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from rag_rewards.errors import DataError
+from rag_rewards.errors import DataError, SettingError
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer import (
@@ -23,6 +23,7 @@ from rag_rewards.rewards.answer_list import list_match
 from rag_rewards.rewards.cascade import CERTAINTY, NO_ANSWER, Decision, check_certainty, decide
 from rag_rewards.rewards.strict_answer import StrictMatch, is_exact_assertion, strict_match
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.boxed import first_box, last_box
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.latex import plain_latex
@@ -112,6 +113,7 @@ def combine_reasoning(
 
 
 @dataclass(frozen=True)
+@check_choices
 class Outcome:
     r"""TruthRL's outcome reward of the boxed answer: −1, 0 or 1.
 
@@ -158,13 +160,13 @@ class Outcome:
 
     def __post_init__(self) -> None:
         if self.verifier not in _VERIFIERS and not _F1_AT_LEAST.fullmatch(self.verifier):
-            raise ValueError(
+            raise SettingError(
                 f"verifier must be {', '.join(_VERIFIERS)} or f1>=x with x from 0 to 1, "
                 f"found {self.verifier!r}"
             )
         check_certainty(self.certainty)
         if self.scheme == "geometric" and not (self.correct_rate > 0 and self.wrong_rate > 0):
-            raise ValueError("scheme=geometric requires correct_rate and wrong_rate above 0")
+            raise SettingError("scheme=geometric requires correct_rate and wrong_rate above 0")
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.needs_of(rollout, self.answer(rollout))
@@ -375,6 +377,7 @@ def _exact(
 
 
 @dataclass(frozen=True)
+@check_choices
 class Reasoning:
     """A judge's verdict, 0 or 1, on the reasoning of the whole response.
 

@@ -13,6 +13,7 @@ from rag_rewards.evidence.needs import TurnLogProbsNeed, unmet
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.information_gain import answer_likelihood
 from rag_rewards.rollout import AliasLogProbs, Rollout, TurnLogProbs
+from rag_rewards.settings import check_choices
 from rag_rewards.turns.trajectory import Trajectory
 
 Alias = Literal["first", "best"]
@@ -34,6 +35,7 @@ class TurnLikelihoods:
 
 
 @dataclass(frozen=True)
+@check_choices
 class LikelihoodReader:
     """Reads the likelihoods of a rollout from its evidence.
 

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 from rag_rewards.datasets.question_list import question_digest
 from rag_rewards.errors import OptionError
 from rag_rewards.io.questions import Question, ScoredRollout
+from rag_rewards.settings import check_choices
 from rag_rewards.training.advantages import mean_std
 
 Likelihood = Literal["S", "E"]
@@ -140,6 +141,7 @@ class SelectionStep:
 
 
 @dataclass(frozen=True)
+@check_choices
 class Rules:
     """The conditions of a selection. `excluded` are digests of questions of other files."""
 

@@ -20,6 +20,7 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.selection.training_source import Form, TrainingSource
 from rag_rewards.selection.trust_align import trust_dpo, trust_sft
+from rag_rewards.settings import check_choices
 from rag_rewards.signature import Signature
 
 TrainingSetKind = Literal["r-tuning", "rft", "dpo", "sft", "trust-sft", "trust-dpo"]
@@ -27,6 +28,7 @@ Style = Literal["direct", "gold", "reasoning", "rationale"]
 
 
 @dataclass(frozen=True)
+@check_choices
 class ChatMaker:
     """Make one row of a training set from a question.
 

@@ -725,8 +725,8 @@ def test_data_that_was_not_prepared(cli: Any, write: Any, tmp_path: Path) -> Non
     result = cli("init", "trl", "--data", rows, "-o", tmp_path / "a", "-r", "naive-grpo", code=0)
     option = "documents=contexts,answers=gold,question=query"
     assert result.err == (
-        f"{rows} has no prompts: write them with `rag-rewards prepare rows`; did you mean contexts, "
-        f"gold, query? Pass --columns {option}\n"
+        f"{rows} has no prompts: write them with `rag-rewards prepare rows`; did you mean "
+        f"contexts, gold, query? Pass --columns {option}\n"
     )
     assert (tmp_path / "a" / "train.py").exists()
     train = tmp_path / "train.jsonl"

@@ -199,7 +199,10 @@ def test_more_rows_than_are_scored_together(make: Any) -> None:
         (pl.DataFrame(ROWS).lazy(), "call collect"),
         (datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)), "several splits"),
         (datasets.Dataset.from_list(ROWS).to_iterable_dataset(), "streaming"),
-        (pd.DataFrame({"completion": ["a"]}), "completion\\? Set the option columns to response=comp"),
+        (
+            pd.DataFrame({"completion": ["a"]}),
+            "completion\\? Set the option columns to response=comp",
+        ),
         (pd.DataFrame({"text": ["a"]}), "set the option columns to response=NAME .columns: text"),
     ],
 )
