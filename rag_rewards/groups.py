@@ -185,6 +185,8 @@ def raise_errors(results: Iterable[T | RolloutError]) -> list[T]:
 
 # --- groups of lines ---------------------------------------------------------------------------
 
+MAX_GROUP_ROWS, MAX_GROUP_BYTES = 4096, 1 << 24
+"""The greatest group that is kept together for a reward that scores single rollouts."""
 NO_KEY = "the row has neither `group` nor `question`: add one of them, or set the group size"
 
 

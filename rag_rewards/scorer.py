@@ -247,7 +247,10 @@ class Scorer:
         """
         groups = self._groups(rollouts, groups)
         rows = self.gather(self._whole(list(rollouts), groups, rollouts), groups)
-        return self._finish(rollouts, rows, groups)
+        results = self._score(rows, groups, rollouts)
+        if self.dump is not None:
+            self.dump.add(self, rollouts, rows, groups, results)
+        return results
 
     async def score_each_async(
         self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
@@ -255,23 +258,22 @@ class Scorer:
         """The same for callers with an event loop."""
         groups = self._groups(rollouts, groups)
         rows = await self.gather_async(self._whole(list(rollouts), groups, rollouts), groups)
-        return self._finish(rollouts, rows, groups)
+        results = self._score(rows, groups, rollouts)
+        if self.dump is not None:
+            self.dump.add(self, rollouts, rows, groups, results)
+        return results
 
     def score_rows(self, chunk: Chunk) -> ScoredChunk:
-        """Return each line of a chunk with its score, or its error record.
-
-        If the recipe compares no rollouts, the failure of a model is an error of its line only,
-        because a chunk may contain a part of a group.
-        """
+        """Return each line of a chunk with its score, or its error record."""
         decoded, checked, groups = self._decode(chunk)
         rows = self.gather(checked, groups)
-        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups))
+        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups, decoded))
 
     async def score_rows_async(self, chunk: Chunk) -> ScoredChunk:
         """The same for callers with an event loop."""
         decoded, checked, groups = self._decode(chunk)
         rows = await self.gather_async(checked, groups)
-        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups))
+        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups, decoded))
 
     def gather(
         self, rollouts: Sequence[R | RolloutError], groups: Groups | None = None
@@ -318,32 +320,30 @@ class Scorer:
     def _whole(
         self, results: list[T | RolloutError], groups: Groups | None, rows: Sequence[Any]
     ) -> list[T | RolloutError]:
-        """Return the results; if the recipe compares rollouts, an error fails its group."""
-        if self.scope != "group" or groups is None:
-            return results
-        return fail_groups(results, groups, rows)
+        """Return the results, with the errors of groups.
 
-    def _score(self, rows: list[R | RolloutError], groups: Groups | None) -> list[ScoreOrError]:
-        """Score rows after their evidence was gathered."""
-        whole = self._whole(rows, groups, rows)
+        An error fails its group if the recipe compares rollouts. Otherwise, only the failure of a
+        model does.
+        """
+        if self.scope != "group":
+            return fail_groups_of_models(results, groups, rows)
+        return results if groups is None else fail_groups(results, groups, rows)
+
+    def _score(
+        self,
+        rows: list[R | RolloutError],
+        groups: Groups | None,
+        rollouts: Sequence[Rollout | RolloutError],
+    ) -> list[ScoreOrError]:
+        """Score rows after their evidence was gathered.
+
+        `rollouts` are the same rows before: a row in error has no key any more.
+        """
+        whole = self._whole(rows, groups, rollouts)
         good, within = _without_errors(whole, groups if self.scope == "group" else None)
         scores = iter(self.reward.score_each(good, within))
         results = [row if isinstance(row, RolloutError) else next(scores) for row in whole]
-        return self._whole(results, groups, rows)
-
-    def _finish(
-        self,
-        rollouts: Sequence[Rollout | RolloutError],
-        rows: list[Rollout | RolloutError],
-        groups: Groups | None,
-    ) -> list[ScoreOrError]:
-        """Score the rollouts with their evidence (`rows`), and write the results to the dump."""
-        results = self._score(rows, groups)
-        if self.scope != "group":
-            results = fail_groups_of_models(results, groups, rollouts)
-        if self.dump is not None:
-            self.dump.add(self, rollouts, rows, groups, results)
-        return results
+        return self._whole(results, groups, rollouts)
 
     @cached_property
     def read_fields(self) -> frozenset[str]:

@@ -23,11 +23,12 @@ from rag_rewards.errors import (
     SettingError,
     UsageError,
 )
-from rag_rewards.evidence.protocols import Models
+from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec, load_recipe, spec_of
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import RECIPES, recorded_settings
 from rag_rewards.rewards import AnswerMatch
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import Chunk
 from rag_rewards.scorer import Scorer, split_options
 from rag_rewards.signature import CODE_KEY, Signature
@@ -297,7 +298,7 @@ def test_a_chunk_of_groups_is_scored_as_its_rollouts_are() -> None:
     errors = [json.loads(record) for record in scored.errors]
     assert [(e["line"], e["error"]["type"], e["error"]["message"]) for e in errors] == [
         (3, "GroupError", "the group contains a row in error (response: missing)"),
-        (4, "RowError", "missing"),
+        (4, "RowError", "missing (also missing: supporting, answers)"),
         (5, "GroupError", "torn"),
     ]
     assert (scored.totals.rows, scored.totals.errors) == (2, 3)
@@ -350,24 +351,32 @@ def test_the_failure_of_a_model_is_an_error_of_its_group(by_key: bool) -> None:
             assert "no connection" in str(other)
 
 
-def test_the_failure_of_a_model_is_an_error_of_one_line_of_a_file() -> None:
-    """The other rows of the group may be in other chunks, so that their scores would vary."""
-    down = TableJudge(lambda question: BackendError("no connection"))
-    scorer = Scorer.load("truthrl", models=Models(judge=down))
-    rows = [
-        {"group": "g", "question": "q", "response": rf"\boxed{{{answer}}}", "answers": "y"}
-        for answer in ("x", "y")
-    ]
-    lines = [json.dumps(row).encode() + b"\n" for row in rows]
-    scored = scorer.score_rows(Chunk(lines=lines, numbers=[1, 2]))
-    assert [json.loads(line)["reward"] for line in scored.output.splitlines()] == [1.0]
-    assert len(scored.errors) == 1
-
-
 def test_an_error_of_a_row_leaves_the_others_of_its_group_scored() -> None:
     scorer = Scorer.load("truthrl", models=Models(judge=TableJudge(lambda question: 1)))
     results = scorer.score_each([unsure("g"), RowError("missing")], [[0, 1]])
     assert values(results) == [1.0, None]
+
+
+def test_the_failure_of_a_model_fails_its_group_by_key() -> None:
+    """Groups are found by their keys, also that of the rollout whose model failed."""
+
+    def verdict(question: JudgeQuestion) -> int | Exception:
+        return BackendError("no answer") if question.response == "long river 2" else 1
+
+    rollouts = [
+        Rollout(question=question, response=f"\\boxed{{{answer}}}", answers=["river of the north"])
+        for question in ("a", "b")
+        for answer in (
+            "I don't know",
+            "long river 1",
+            f"long river {'2' if question == 'b' else 3}",
+        )
+    ]
+    scorer = Scorer.load("truthrl", models=Models(judge=TableJudge(verdict)))
+    results = [scorer.score_each(rollouts), asyncio.run(scorer.score_each_async(rollouts))]
+    for each in results:
+        assert [type(result) for result in each[:3]] == [Score] * 3
+        assert [type(result) for result in each[3:]] == [GroupError, GroupError, BackendError]
 
 
 def test_models_are_closed_with_the_scorer() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.groups import LineGroup
+from rag_rewards.groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, LineGroup, is_group_start
 from rag_rewards.io.compression import (
     DamagedError,
     check_line,
@@ -285,20 +285,37 @@ def _numbered(
 # --- chunks ------------------------------------------------------------------------------------
 
 
-def chunks(lines: Iterable[Line]) -> Iterator[Chunk]:
-    """Yield lines in chunks of bounded size, for rewards that score single rollouts."""
+def chunks(lines: Iterable[Line], *, with_groups: bool = False) -> Iterator[Chunk]:
+    """Yield lines in chunks of bounded size, for rewards that score single rollouts.
+
+    With `with_groups`, adjacent lines of one group are in one chunk, unless the group has more than
+    `MAX_GROUP_ROWS` lines or `MAX_GROUP_BYTES`. The failure of a model concerns all of them.
+    """
     members: list[bytes] = []
     numbers: list[int] = []
     size = 0
     for number, line in lines:
+        if members and _is_full(members, size) and _ends_before(members, size, line):
+            yield Chunk(lines=members, numbers=numbers)
+            members, numbers, size = [], [], 0
         members.append(line)
         numbers.append(number)
         size += len(line)
-        if len(members) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+        if not with_groups and _is_full(members, size):
             yield Chunk(lines=members, numbers=numbers)
             members, numbers, size = [], [], 0
     if members:
         yield Chunk(lines=members, numbers=numbers)
+
+
+def _is_full(members: Sequence[bytes], size: int) -> bool:
+    return len(members) >= CHUNK_ROWS or size >= CHUNK_BYTES
+
+
+def _ends_before(members: Sequence[bytes], size: int, line: bytes) -> bool:
+    """Return whether a full chunk ends before a line: at a new group, or at a limit."""
+    is_large = len(members) >= CHUNK_ROWS + MAX_GROUP_ROWS or size >= CHUNK_BYTES + MAX_GROUP_BYTES
+    return is_large or is_group_start(members[-1], line)
 
 
 def group_chunks(groups: Iterable[LineGroup]) -> Iterator[Chunk]:

@@ -17,9 +17,12 @@ from rag_rewards.scorer import Scorer
 
 
 def read_chunks(scorer: Scorer, options: ScoreOptions, source: Source) -> Iterator[Chunk]:
-    """Yield the rows of a source in chunks, which contain whole groups if the reward needs them."""
+    """Yield the rows of a source in chunks.
+
+    They contain whole groups if the reward compares rollouts, or if a model can fail for a group.
+    """
     if scorer.scope == "rollout":
-        return chunks(source.lines)
+        return chunks(source.lines, with_groups=options.models.is_set)
     return group_chunks(read_groups(source, options.group_size, options.sort))
 
 

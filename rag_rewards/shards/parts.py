@@ -61,7 +61,7 @@ def score_to_parts(
             folder=folder.records,
             output=folder.path,
             columns=options.columns,
-            grouping=grouping_of(scorer, options.group_size),
+            grouping=grouping_of(scorer, options),
             on_error=options.on_error,
         )
         shards = plan_shards(files, folder.shard_bytes, job.grouping, job.columns)

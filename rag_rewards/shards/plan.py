@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
 from rag_rewards.errors import UsageError
-from rag_rewards.groups import is_group_start
+from rag_rewards.groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, is_group_start
 from rag_rewards.shards.files import InputFile, Piece, RowFile, open_rows, renamed
 
 MIN_BYTES, MAX_BYTES = 1 << 20, 1 << 25
@@ -38,12 +39,15 @@ class Shard(msgspec.Struct, frozen=True):
 class Grouping(msgspec.Struct, frozen=True):
     """The rows that belong to one shard because they form a group.
 
-    by_key  adjacent rows with equal keys form a group
-    size    number of adjacent rows in a group; None groups by key, or not at all
+    by_key    adjacent rows with equal keys form a group
+    size      number of adjacent rows in a group; None groups by key, or not at all
+    together  adjacent rows with equal keys, up to a limit, are scored together, because the failure
+              of a model concerns all of them
     """
 
     by_key: bool = False
     size: int | None = None
+    together: bool = False
 
 
 def shard_bytes(files: Sequence[InputFile], workers: int) -> int:
@@ -128,7 +132,11 @@ class _Planner:
     def _new_boundary(self) -> _Boundary:
         if self._grouping.size is not None:
             return _AfterRows(-self._rows % self._grouping.size)
-        return _BetweenGroups(self._columns) if self._grouping.by_key else _Anywhere()
+        if self._grouping.by_key:
+            return _BetweenGroups(self._columns)
+        if self._grouping.together:
+            return _BetweenGroups(self._columns, MAX_GROUP_ROWS, MAX_GROUP_BYTES)
+        return _Anywhere()
 
 
 class _Boundary(Protocol):
@@ -159,17 +167,22 @@ class _AfterRows:
 
 
 class _BetweenGroups:
-    """The boundary between two rows of different groups."""
+    """The boundary between two rows of different groups, or after a number of rows or bytes."""
 
-    def __init__(self, columns: str | None) -> None:
+    def __init__(self, columns: str | None, rows: float = math.inf, size: float = math.inf) -> None:
         self._columns = columns
+        self._rows = rows
+        self._size = size
         self._previous: bytes | None = None
 
     def find(self, rows: RowFile, position: int) -> int | None:
         for start, line in renamed(rows.rows_from(position), self._columns):
-            if self._previous is not None and is_group_start(self._previous, line):
+            is_large = self._rows <= 0 or self._size <= 0
+            if self._previous is not None and (is_large or is_group_start(self._previous, line)):
                 return start
             self._previous = line
+            self._rows -= 1
+            self._size -= len(line)
         return None
 
 

@@ -146,7 +146,7 @@ class _FileScoring:
             files=files,
             folder=self._folder.parts_folder(remote=self._cluster is not None),
             columns=self._options.columns,
-            grouping=grouping_of(self._scorer, self._options.group_size),
+            grouping=grouping_of(self._scorer, self._options),
             on_error=self._options.on_error,
         )
         shards = plan_shards(files, self._folder.shard_bytes, job.grouping, job.columns)

@@ -14,6 +14,7 @@ from typing import IO, Literal, cast
 import msgspec
 
 from rag_rewards.groups import line_groups_by_key, line_groups_by_size
+from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.sources import chunks, group_chunks
 from rag_rewards.io.storage import is_remote, join, local_path, remove_file, upload
 from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
@@ -99,9 +100,11 @@ class Part(msgspec.Struct, kw_only=True):
         self.totals.merge(chunk.totals)
 
 
-def grouping_of(scorer: Scorer, group_size: int | None) -> Grouping:
+def grouping_of(scorer: Scorer, options: ScoreOptions) -> Grouping:
     """Return the rows that belong to one shard."""
-    return Grouping(group_size is None, group_size) if scorer.scope == "group" else Grouping()
+    if scorer.scope == "group":
+        return Grouping(options.group_size is None, options.group_size)
+    return Grouping(together=options.models.is_set)
 
 
 def score_shard(
@@ -156,7 +159,7 @@ def _chunks(
         return group_chunks(line_groups_by_size(lines, job.grouping.size))
     if job.grouping.by_key:
         return group_chunks(line_groups_by_key(lines, keys, earlier))
-    return chunks(lines)
+    return chunks(lines, with_groups=job.grouping.together)
 
 
 # --- part files --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from interruption import Interruption
 from random_rows import row, write_random_input
 
-from rag_rewards.io.score_options import OutputError
+from rag_rewards.io.score_options import OutputError, ScoreOptions
 from rag_rewards.io.worker_process import WorkerProcess
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards import held_part, run
@@ -62,7 +62,7 @@ def test_a_part_in_memory_has_the_rows_of_part_files(source, tmp_path, monkeypat
     monkeypatch.setattr(held_part, "HELD_BYTES", limit)
     scorer = Scorer.load("arena")
     files = [InputFile.of(str(source))]
-    (shard,) = plan_shards(files, 1 << 20, grouping_of(scorer, None))
+    (shard,) = plan_shards(files, 1 << 20, grouping_of(scorer, ScoreOptions("in.jsonl", None)))
     folders = [tmp_path / name for name in ("files", "held", "output")]
     for folder in folders:
         folder.mkdir()
