@@ -69,6 +69,8 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 
 def _run(arguments: list[str]) -> int:
     try:
+        for argument in arguments:
+            check_argument(argument)
         app = make_app()
         app.config = (refuse_decimal_numbers, refuse_overwritten_inputs)
         if "--" not in arguments:  # file names after it may begin with a hyphen
@@ -93,6 +95,14 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt as error:
         partial = "rows scored so far are in the .partial file, if there is one"
         return _report("; ".join(["interrupted", partial, *error.args]))
+
+
+def check_argument(argument: str) -> None:
+    """Raise UsageError for an argument that is not UTF-8, such as the name of a file."""
+    if not argument.isascii():
+        from rag_rewards.io.storage import check_name  # takes time to import
+
+        check_name(argument)
 
 
 _FLAGS = {"batch_wait": "--batch-ms", "form": "--format", "name": "--id", "passes": "--pass"}

@@ -22,6 +22,7 @@ from rag_rewards.io.compression import (
 )
 from rag_rewards.io.storage import (
     base_name,
+    check_name,
     file_info,
     is_remote,
     local_path,
@@ -53,7 +54,7 @@ class Output:
     """
 
     def __init__(self, path: str, *, resume: bool = False) -> None:
-        refuse_suffix(path)
+        refuse_suffix(check_name(path))
         self._compression = compression_of(path)
         self.path = path
         self.partial: Path | None = None

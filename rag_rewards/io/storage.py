@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -132,6 +133,7 @@ def input_files(path: str) -> list[str] | None:
     """
     if not path:
         raise UsageError("the name of the input is empty: name a file, a folder or a URL")
+    check_name(path)
     if is_remote(path):
         return _remote_files(path)
     path = local_path(path)
@@ -141,7 +143,27 @@ def input_files(path: str) -> list[str] | None:
         return None
     if not (paths := sorted(glob(path))):
         raise UsageError(f"no file matches {path}")
-    return paths
+    return list(map(check_name, paths))
+
+
+def check_name(name: str) -> str:
+    r"""Return a name that is UTF-8. Raises UsageError for other bytes, which no file can contain.
+
+    >>> check_name("rows\udcff.jsonl")
+    Traceback (most recent call last):
+    rag_rewards.errors.UsageError: the name rows\udcff.jsonl is not UTF-8: rename the file
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = name.encode(errors="backslashreplace").decode()
+        mode = "" if _reads_utf8() else ", or set PYTHONUTF8=1"
+        raise UsageError(f"the name {shown} is not UTF-8: rename the file{mode}") from None
+    return name
+
+
+def _reads_utf8() -> bool:
+    return sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
 
 
 def _rows_of_folder(folder: str, names: list[str]) -> list[str]:
@@ -150,7 +172,7 @@ def _rows_of_folder(folder: str, names: list[str]) -> list[str]:
     if not rows:
         suffixes = " or ".join(ROW_FILES)
         raise UsageError(f"the folder {folder} has no file with a name that ends in {suffixes}")
-    return [join(folder, name) for name in rows]
+    return [join(folder, check_name(name)) for name in rows]
 
 
 def _has_rows(name: str) -> bool:

@@ -9,10 +9,12 @@ import lzma
 import os
 import shutil
 import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from command_line import COMMAND
 from processes import WAIT_SECONDS
 
 from rag_rewards.errors import UsageError
@@ -358,3 +360,64 @@ def test_the_umask_of_the_process_is_not_changed(tmp_path, monkeypatch, mask):
     assert (tmp_path / "file").read_bytes() == b"data"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
     assert len(list(tmp_path.iterdir())) == 1
+
+
+BAD_NAME = "rows\udcff.jsonl"
+"""A name whose last byte before the suffix is 0xFF, as Python decodes it."""
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("score", BAD_NAME, "-r", "arena"),
+        ("score", "in.jsonl", "-r", "arena", "-o", BAD_NAME),
+        ("score", "in.jsonl", "-r", f"{BAD_NAME}.py:reward"),
+        ("report", BAD_NAME, "-o", "report.html"),
+        ("evaluate", "in.jsonl", "-m", "em", "-o", BAD_NAME),
+        ("init", "trl", "--data", BAD_NAME, "-r", "arena"),
+        ("prepare", "rows", BAD_NAME, "-r", "arena", "-o", "train.jsonl"),
+    ],
+)
+def test_names_that_are_not_utf8(cli, write, arena, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    write([arena()])
+    before = names(tmp_path)
+    message = cli(*arguments, code=2).err
+    assert r"rows\udcff.jsonl" in message
+    assert "is not UTF-8: rename the file" in message
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize("source", ["in", "in/*"])
+def test_names_in_a_folder_that_are_not_utf8(cli, arena, tmp_path, source):
+    (tmp_path / "in").mkdir()
+    try:
+        (tmp_path / "in" / BAD_NAME).write_text(json.dumps(arena()))
+    except (OSError, UnicodeError):
+        pytest.skip("the file system accepts only UTF-8")
+    out = tmp_path / "out.jsonl"
+    for command in (("score", "-r", "arena"), ("evaluate", "-m", "em"), ("report",)):
+        name, *options = command
+        message = cli(name, tmp_path / source, "-o", out, *options, code=2).err
+        assert r"rows\udcff.jsonl is not UTF-8: rename the file" in message
+    assert names(tmp_path) == ["in"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names on Windows are Unicode")
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_a_name_in_utf8_in_the_locale_c(write, arena, mode):
+    """Without its UTF-8 mode, Python cannot decode the name, and the message names this mode."""
+    path = write([arena()]).rename(write([arena()]).with_name("größe.jsonl"))
+    environment = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": mode}
+    result = subprocess.run(
+        [*COMMAND, "score", path, "-r", "arena"],
+        env=os.environ | environment,
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == (0 if mode == "1" else 2), result.stderr
+    assert (b"or set PYTHONUTF8=1" in result.stderr) == (mode == "0")
