@@ -24,6 +24,7 @@ from rag_rewards.io.compression import read_content
 from rag_rewards.io.output import open_locked
 from rag_rewards.rollout import Evidence
 from rag_rewards.rows import ScoredRow
+from rag_rewards.rows.decoding import NOT_JSON
 from rag_rewards.shards.run_folder import finished_record_of, write_synced
 from rag_rewards.shards.run_settings import RunSettings
 
@@ -129,7 +130,7 @@ class StoredEvidence:
     def _decoded(self, line: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         try:
             return decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except NOT_JSON as error:
             raise cannot_resume(self._output, f"{self._path} is damaged ({error})") from None
 
     def gatherer(
@@ -193,7 +194,7 @@ def complete_output(output: str, settings: RunSettings) -> bytes | None:
     try:
         record = msgspec.json.decode(finished_record_of(target).read_bytes(), type=_Record)
         size = target.stat().st_size
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, *NOT_JSON):
         return None
     settings.check(record.settings, output)
     return read_content(target) if size == record.output_size else None

@@ -17,6 +17,7 @@ from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Poli
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import response_prefix_of
+from rag_rewards.rows.decoding import NOT_JSON
 from rag_rewards.shorten import shorten
 
 MAX_FAILED_BATCHES = 3
@@ -128,7 +129,7 @@ class SampleFile:
     def _compare(self, head: bytes, settings: Mapping[str, str | float | int]) -> None:
         try:
             before = msgspec.json.decode(head, type=_Head).sampled_with
-        except (msgspec.MsgspecError, UnicodeError):
+        except NOT_JSON:
             raise OptionError(
                 "{path} does not contain samples: remove it, or choose another {output}",
                 path=self.path,
@@ -178,7 +179,7 @@ def _decode_response(line: bytes) -> SampledResponse | None:
         return None
     try:
         return msgspec.json.decode(line, type=SampledResponse)
-    except (msgspec.MsgspecError, UnicodeError):
+    except NOT_JSON:
         return None
 
 

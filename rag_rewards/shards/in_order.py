@@ -9,6 +9,7 @@ from itertools import chain
 import msgspec
 
 from rag_rewards.io.storage import read_file
+from rag_rewards.rows.decoding import NOT_JSON
 from rag_rewards.shards.executor import Executor
 from rag_rewards.shards.files import is_parquet
 from rag_rewards.shards.plan import Shard
@@ -46,7 +47,7 @@ class CompleteParts:
         files = PartFiles(self._job, shard.index)
         try:
             part = msgspec.json.decode(read_file(files.record), type=Part)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *NOT_JSON):
             return None
         if part.stopped_by or not is_intact(files, part):
             return None

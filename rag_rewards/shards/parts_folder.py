@@ -36,6 +36,7 @@ from rag_rewards.io.storage import (
     write_file,
 )
 from rag_rewards.rows import Totals
+from rag_rewards.rows.decoding import NOT_JSON
 from rag_rewards.shards.run_settings import RunSettings
 from rag_rewards.shards.score import Part, PartFiles, ShardJob
 
@@ -231,7 +232,7 @@ class PartsFolder:
             return None
         try:
             return msgspec.json.decode(read_file(path), type=type_)
-        except msgspec.MsgspecError as error:
+        except NOT_JSON as error:
             raise UsageError(
                 f"{path} is not the file of an earlier run ({error}): choose another folder"
             ) from None

@@ -43,6 +43,7 @@ from rag_rewards.io.storage import (
     write_file,
 )
 from rag_rewards.rows import Totals
+from rag_rewards.rows.decoding import NOT_JSON
 from rag_rewards.shards.row_files import (
     OrderedRows,
     RowFiles,
@@ -380,7 +381,7 @@ def _records(path: Path) -> Iterator[tuple[bytes, Part]]:
         for line in handle:
             try:
                 part = msgspec.json.decode(line, type=Part)
-            except msgspec.MsgspecError:
+            except NOT_JSON:
                 return
             if not line.endswith(b"\n"):
                 return
@@ -393,5 +394,5 @@ def _decoded(path: Path, type_: type[T]) -> T | None:
         return msgspec.json.decode(path.read_bytes(), type=type_)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise cannot_resume(path, f"it cannot be read ({error})") from None
