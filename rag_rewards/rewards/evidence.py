@@ -241,10 +241,10 @@ class Lengths:
     visible            text that a reader does not see does not count as rationale (hardened)
     separated          words without spaces between them do not shorten the evidence (hardened)
 
-    Both rewards are 0 if the rationale or the evidence is missing or empty, which the paper does not
-    define. Titles of documents do not count. Raises DataError for a row without documents, and
-    SettingError for the unit tokens without a tokenizer. Source: LEAR, Eq. 6 and 7; the text after Eq. 9 states
-    the mean.
+    Both rewards are 0 if the rationale or the evidence is missing or empty, a case that the paper
+    does not define. Titles of documents do not count. Raises DataError for a row without documents,
+    and SettingError for the unit tokens without a tokenizer. Source: LEAR, Eq. 6 and 7; the text
+    after Eq. 9 states the mean.
     """
 
     tags: Tags
