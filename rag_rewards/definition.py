@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat, starmap
 from typing import Any
 
 from rag_rewards.baseline_prompts import prompts_of
@@ -232,20 +233,13 @@ class Recipe:
 
     def _computed(self, batch: Batch) -> list[Score]:
         totals, entries = batch.values(self.total), batch.entries(self.total)
-        names = self.component_names
         columns = zip(*[batch.values(component) for component in self.components], strict=True)
+        components = map(dict, map(zip, repeat(self.component_names), columns))
         correct = batch.values(self.correct) if self.correct else [None] * len(totals)
         details = [[score.details for score in batch(leaf)] for leaf in self._leaves]
         filled = [column for column in details if any(column)] or details[:1]
-        merged = (
-            filled[0] if len(filled) == 1 else [_merge(row) for row in zip(*filled, strict=True)]
-        )
-        return [
-            Score(total, dict(zip(names, values, strict=True)), right, detail, turns)
-            for total, values, right, detail, turns in zip(
-                totals, columns, correct, merged, entries, strict=True
-            )
-        ]
+        merged = filled[0] if len(filled) == 1 else _merge(filled)
+        return list(starmap(Score, zip(totals, components, correct, merged, entries, strict=True)))
 
     def _score_apart(self, batch: Batch) -> list[ScoreOrError]:
         """Score each unit by itself, so that an error affects no other unit."""
@@ -299,11 +293,13 @@ def _check_environment(rollouts: Sequence[Rollout]) -> None:
             check_environment(rollout.turns)
 
 
-def _merge(details: Iterable[Any]) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for part in details:
-        if part:
-            merged.update(part)
+def _merge(columns: Sequence[Sequence[Mapping[str, Any]]]) -> Sequence[Mapping[str, Any]]:
+    """Return the details of each rollout from all columns."""
+    merged: list[dict[str, Any]] = [{} for _ in columns[0]] if columns else []
+    for column in columns:
+        for details, part in zip(merged, column, strict=True):
+            if part:
+                details.update(part)
     return merged
 
 

@@ -175,11 +175,9 @@ def first_error(results: Iterable[object]) -> RolloutError | None:
 
 def raise_errors(results: Iterable[T | RolloutError]) -> list[T]:
     """Return the results. Raises the first error among them."""
-    values = []
-    for result in results:
-        if isinstance(result, RolloutError):
-            raise result
-        values.append(result)
+    values: list[Any] = list(results)
+    if any(issubclass(kind, RolloutError) for kind in set(map(type, values))):
+        raise next(value for value in values if isinstance(value, RolloutError))
     return values
 
 

@@ -7,8 +7,8 @@ and pickling.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -35,6 +35,16 @@ R = TypeVar("R", bound="Rollout")
 E = TypeVar("E", bound="RolloutError")
 Text = str | int | float | bool
 """A gold answer as data sets write it; numbers and booleans are read as their text."""
+
+
+def canonical(reference: str | int) -> str:
+    """Return the text of a reference to a document: 7, "7" and "07" become "7"."""
+    if isinstance(reference, int):
+        return str(reference)
+    text = reference.strip()
+    if text.isascii() and text.isdigit():
+        return text.lstrip("0") or "0"
+    return text
 
 
 class LogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -352,6 +362,20 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
             return str(reference) if 0 < reference <= len(self.documents) else None
         return self._by_reference.get(canonical(reference))
 
+    def labels_of(
+        self, references: Sequence[str | int], otherwise: Callable[[str | int], str] = canonical
+    ) -> list[str]:
+        """Return the labels of documents, and `otherwise(reference)` where there is none."""
+        count = len(self.documents) if self.documents and self._in_order else 0
+        labels = []
+        for reference in references:
+            if type(reference) is int and 0 < reference <= count:  # as most are
+                labels.append(str(reference))
+            else:
+                label = self.label_of(reference)
+                labels.append(otherwise(reference) if label is None else label)
+        return labels
+
     @lazy
     def supporting_labels(self) -> tuple[str, ...]:
         """The labels of the supporting documents, each once.
@@ -361,20 +385,18 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         """
         if self.supporting is None:
             raise DataError("missing", "supporting")
-        labels: dict[str, None] = {}
-        for i, reference in enumerate(self.supporting):
-            label = self.label_of(reference)
-            if label is None and self.has_results_as_documents:
-                label = canonical(reference)
-            elif label is None:
-                labels_text = ", ".join(self.labels)
-                hint = "; positions count from 1" if reference in (0, "0") else ""
-                raise DataError(
-                    f"document id {reference!r} does not exist (documents: {labels_text}){hint}",
-                    f"supporting[{i}]",
-                )
-            labels[label] = None
-        return tuple(labels)
+        return tuple(dict.fromkeys(self.labels_of(self.supporting, self._label_without_document)))
+
+    def _label_without_document(self, reference: str | int) -> str:
+        """Return the label of a supporting document that is not in the documents."""
+        if self.has_results_as_documents:
+            return canonical(reference)
+        labels = ", ".join(self.labels)
+        hint = "; positions count from 1" if reference in (0, "0") else ""
+        raise DataError(
+            f"document id {reference!r} does not exist (documents: {labels}){hint}",
+            f"supporting[{(self.supporting or ()).index(reference)}]",
+        )
 
     @property
     def has_results_as_documents(self) -> bool:
@@ -410,7 +432,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     def _similar(self) -> dict[tuple[str, str], float]:
         pairs = {}
         for i, item in enumerate(self.similarity or ()):
-            if not math.isfinite(item.similarity):
+            if not isfinite(item.similarity):
                 raise EvidenceError(
                     f"not a finite number: {item.similarity}", f"similarity[{i}].similarity"
                 )
@@ -456,10 +478,10 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     turns: TurnEntries = ()
 
     def __post_init__(self) -> None:
-        if self.value is not None and not math.isfinite(self.value):
+        if self.value is not None and not isfinite(self.value):
             raise ValueError(f"a reward must be a finite number or None, found {self.value}")
         for value in self.turns:
-            if value is not None and not math.isfinite(value):
+            if value is not None and not isfinite(value):
                 raise ValueError(f"a reward must be a finite number or None, found {value}")
 
     def _repr_html_(self) -> str:
@@ -495,16 +517,6 @@ def with_row_id(error: E, rollout: Rollout) -> E:
     return error.with_traceback(None)
 
 
-def canonical(reference: str | int) -> str:
-    """Return the text of a reference to a document: 7, "7" and "07" become "7"."""
-    if isinstance(reference, int):
-        return str(reference)
-    text = reference.strip()
-    if text.isascii() and text.isdigit():
-        return text.lstrip("0") or "0"
-    return text
-
-
 def gold_text(value: Text) -> str:
     """Return a gold answer as text: 1969 becomes "1969" and true becomes "yes"."""
     if value is True:
@@ -523,9 +535,9 @@ def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:
         return ()
     if isinstance(answers, list):
         try:  # the usual case: a flat list of strings
-            flat = tuple([alias for alias in answers if alias.strip()])
+            flat = tuple(filter(str.strip, answers))
             return (flat,) if flat else ()
-        except AttributeError:
+        except TypeError:
             pass
     items = answers if isinstance(answers, (list, tuple)) else [answers]
     if any(isinstance(item, (list, tuple)) for item in items):

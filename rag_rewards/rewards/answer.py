@@ -281,8 +281,9 @@ class AnswerMatch:
         if is_rare or (golds := forms.plain(required)) is None:
             return self._compare(rollout, text, required, forms.normalize)
         if metric == "exact":
-            is_equal = normal in golds
-            return float(is_equal and self._is_asserted(rollout, text, forms.normalize))
+            if normal not in golds:
+                return 0.0
+            return float(self._is_asserted(rollout, text, forms.normalize))
         if metric == "f1":
             return best_f1(normal, forms.tokens_of(required[0]))
         for gold in golds:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from rag_rewards.evidence.needs import Need
-from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import labels_in
 from rag_rewards.text.sections import Tags
@@ -108,6 +108,6 @@ class Relevance:
         named = relevance_ids(section, self.notation)
         if named is None:
             return Score(0.0, details={"relevance": None})
-        labels = list(dict.fromkeys([rollout.label_of(name) or canonical(name) for name in named]))
+        labels = list(dict.fromkeys(rollout.labels_of(named)))
         value = relevance(labels, supporting, self.min_precision)
         return Score(value, details={"relevance": labels})

@@ -346,7 +346,7 @@ def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...
 
 
 def _has_letter(text: str) -> bool:
-    return any(map(str.isalnum, text))
+    return text[:1].isalnum() or any(map(str.isalnum, text))
 
 
 def _is_symbol(text: str, aliases: Sequence[str]) -> bool:

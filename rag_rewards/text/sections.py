@@ -28,7 +28,7 @@ class SectionStyle(msgspec.Struct, frozen=True):
 
 _THOUGHT = ("think", "/think")
 _Pair = tuple[str, str, str]
-"""(name, opening tag, closing tag). The tags are without their first bracket."""
+"""(name, opening tag, closing tag)."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Tags:
     thought_first: tuple[_Pair, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pairs = tuple((name, f"{name}>", f"/{name}>") for name in self.names)
+        pairs = tuple((name, f"<{name}>", f"</{name}>") for name in self.names)
         object.__setattr__(self, "pairs", pairs)
-        object.__setattr__(self, "thought_first", (("think", "think>", "/think>"), *pairs))
+        object.__setattr__(self, "thought_first", (("think", "<think>", "</think>"), *pairs))
         well_formed = [tag for name in self.names for tag in (name, f"/{name}")]
         all_tags = frozenset((*well_formed, *_THOUGHT))
         object.__setattr__(self, "well_formed", well_formed)
@@ -87,18 +87,13 @@ def cut(text: str, tags: Tags) -> Cut:
     >>> cut("<think>Rome?</think><answer>Paris</answer>", Tags(("think", "answer"))).content
     {'think': 'Rome?', 'answer': 'Paris'}
     """
-    # Most responses are well-formed: they contain as many brackets as tags, in the right order.
+    # Most responses are well-formed: their only brackets are the tags, in the right order.
     whole = text
-    if may_have_square_tags(text):
+    if ("[" in text or "◁" in text) and may_have_square_tags(text):
         text = _with_marks(text, tags)
-    pieces = text.split("<")
-    brackets = len(pieces) - 1
-    if brackets == len(tags.well_formed):
-        quick = _cut_well_formed(text, pieces, tags, tags.pairs)
-    elif brackets == len(tags.well_formed) + 2:
-        quick = _cut_well_formed(text, pieces, tags, tags.thought_first)
-    else:
-        quick = None
+    quick = _cut_well_formed(text, tags, tags.pairs)
+    if quick is None and "think" not in tags.names:
+        quick = _cut_well_formed(text, tags, tags.thought_first)
     if quick is None:
         text = _with_marks(text, tags)
         quick = _cut_any(text, tags, _tags_in(text.split("<"), tags))
@@ -121,23 +116,27 @@ def _without_marks(cut: Cut, text: str) -> Cut:
     return Cut(content, cut.repeated, cut.exact, text, cut._tags)
 
 
-def _cut_well_formed(
-    text: str, pieces: list[str], tags: Tags, pairs: tuple[_Pair, ...]
-) -> Cut | None:
+def _cut_well_formed(text: str, tags: Tags, pairs: tuple[_Pair, ...]) -> Cut | None:
     """Return the cut of a text whose only brackets are these tags in this order, else None."""
     content: dict[str, str] = {}
-    exact = not pieces[0].strip() and (
-        pairs is tags.pairs or not pieces[1][len("think>") :].strip()
-    )
-    at = 1
+    exact = True
+    at = 0
     for name, opening, closing in pairs:
-        inside, after = pieces[at], pieces[at + 1]
-        if not inside.startswith(opening) or not after.startswith(closing) or name in content:
+        start = text.find("<", at)
+        begin = start + len(opening)
+        end = text.find("<", begin)
+        if not text.startswith(opening, start) or not text.startswith(closing, end):
             return None
-        content[name] = inside[len(opening) :]
-        if exact and after != closing:
-            exact = not after[len(closing) :].strip()
-        at += 2
+        if start > at and exact:
+            exact = text[at:start].isspace()
+        content[name] = text[begin:end]
+        at = end + len(closing)
+    if len(content) < len(pairs) or text.find("<", at) >= 0:
+        return None
+    if exact and at < len(text):
+        exact = text[at:].isspace()
+    if exact and pairs is tags.thought_first:
+        exact = not content["think"].strip()
     return Cut(content, _NONE, exact, text, tags)
 
 

@@ -41,6 +41,11 @@ def without_thinking(text: str) -> str:
     >>> without_thinking("<think>Paris</think> Rome"), without_thinking("[THINK]Paris[/THINK] Rome")
     (' Rome', ' Rome')
     """
+    if text.startswith("<think>"):
+        # In most responses, the next tag closes the thinking, and what follows is short.
+        end = text.find("<", len("<think>"))
+        if text.startswith("</think>", end):
+            text = text[end + len("</think>") :]
     return replace_thinking(text, "")
 
 
