@@ -535,8 +535,8 @@ def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:
         return ()
     if isinstance(answers, list):
         try:  # the usual case: a flat list of strings
-            flat = tuple(filter(str.strip, answers))
-            return (flat,) if flat else ()
+            if all(map(str.strip, answers)):
+                return (tuple(answers),) if answers else ()
         except TypeError:
             pass
     items = answers if isinstance(answers, (list, tuple)) else [answers]

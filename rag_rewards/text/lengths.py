@@ -23,8 +23,8 @@ def words(text: str) -> int:
 
 
 def _ascii_words(text: str) -> int:
-    marked = text.encode().translate(_MARKED)  # counting word beginnings creates no words
-    return marked.count(b" x") + marked.startswith(b"x")
+    # Counting the beginnings of words creates no words.
+    return f" {text}".encode().translate(_MARKED).count(b" x")
 
 
 def characters(text: str) -> int:

@@ -74,7 +74,9 @@ def _drop_articles(text: str) -> str:
     words = text.split()
     if (text.isascii() and text.isprintable()) or "".join(words).isalnum():
         # Only letters, digits and spaces remain, so that a word boundary is a space.
-        return " ".join([word for word in words if word not in ARTICLES])
+        if not ARTICLES.isdisjoint(words):
+            words = [word for word in words if word not in ARTICLES]
+        return " ".join(words)
     return " ".join(_ARTICLE.sub(" ", text).split())
 
 

@@ -31,7 +31,7 @@ _TAG = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _OPENINGS = "<[◁"
-_AFTER_SQUARE = frozenset("tTrRsS/")
+_SQUARE = re.compile(r"\[[tTrRsS/]")
 _CLOSES = re.compile(r"(?:^|_)(?:end|close|stop)", re.IGNORECASE)
 
 
@@ -82,11 +82,9 @@ def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) ->
 
 def may_have_square_tags(text: str) -> bool:
     """Return whether a text can contain a thinking tag in brackets other than < and >."""
-    at = text.find("[")
-    while at >= 0:
-        if text[at + 1 : at + 2] in _AFTER_SQUARE:
-            return True
-        at = text.find("[", at + 1)
+    first = text.find("[")
+    if first >= 0 and _SQUARE.search(text, first, text.rfind("[") + 2):
+        return True
     return "◁" in text
 
 
