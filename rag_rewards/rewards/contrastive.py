@@ -82,21 +82,17 @@ def token_contributions(
     return [f - math.fsum(ws) / n for f, *ws in zip(full, *without, strict=True)]
 
 
-_Summed = tuple[Sequence[float], float]
-"""Log-probabilities, and their sum."""
-
-
-def checked_logprobs(values: Sequence[float], path: str) -> _Summed:
-    """Return log-probabilities with positive rounding errors set to 0, and their sum.
+def checked_logprobs(values: Sequence[float], path: str) -> Sequence[float]:
+    """Return log-probabilities with positive rounding errors set to 0.
 
     Raises EvidenceError for values that are not finite, greater than the rounding error, or less
     than `LEAST`.
     """
     if not values:
-        return values, 0.0
-    total = _sum(values)
+        return values
+    total = sum(values)  # the rounding of the sum does not matter here
     if total >= LEAST and max(values) <= 0.0:  # no value is less than the sum
-        return values, total
+        return values
     if not math.isfinite(total):
         at = next((i for i, v in enumerate(values) if not math.isfinite(v)), 0)
         raise EvidenceError(f"not a finite number: {values[at]}", f"{path}[{at}]")
@@ -106,16 +102,28 @@ def checked_logprobs(values: Sequence[float], path: str) -> _Summed:
     at = max(range(len(values)), key=values.__getitem__)
     if values[at] > ROUNDING:
         raise EvidenceError(f"a log-probability is at most 0, found {values[at]}", f"{path}[{at}]")
-    rounded = [min(value, 0.0) for value in values]
-    return rounded, math.fsum(rounded)
+    return [min(value, 0.0) for value in values]
 
 
-def _sum(values: Sequence[float]) -> float:
-    """Return the sum, NaN if it is not a float."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):
-        return math.nan
+_ROUNDING_OF_SUMS = 1e-8
+"""Relative error of a plain sum of fewer than 10 million log-probabilities, and more."""
+
+
+def least_sum(lists: Sequence[Sequence[float]]) -> tuple[int, float]:
+    """Return the position and the exact sum of the first list with the least sum.
+
+    The lists contain log-probabilities, which are at most 0. Exact summation takes several times
+    as long as plain summation, which is enough to exclude most lists.
+
+    >>> least_sum([[-1.0, -2.0], [-4.0], [-0.5]])
+    (1, -4.0)
+    """
+    sums = [sum(values) for values in lists]
+    least = min(sums)
+    near = least - _ROUNDING_OF_SUMS * least
+    exact = {i: math.fsum(lists[i]) for i, total in enumerate(sums) if total <= near}
+    at = min(exact, key=exact.__getitem__)
+    return at, exact[at]
 
 
 @dataclass(frozen=True)
@@ -174,11 +182,11 @@ class ContrastiveLikelihood:
             return _clr_score(0.0, 0.0, {"tokens": 0})
         if rollout.logprobs is None:
             raise unmet(LogProbsNeed(supporting))
-        (full, s), without = self._read(rollout, rollout.logprobs, supporting)
-        sums = [total for _, total in without]
-        t = len(full)
+        full, without = self._read(rollout, rollout.logprobs, supporting)
+        s, t = math.fsum(full), len(full)
+        least, s_least = least_sum(without)
+        sums = [s_least] if self.loo == "min" else [math.fsum(values) for values in without]
         contribution = evidential_contribution(s, sums, self.loo)
-        least = min(range(len(sums)), key=sums.__getitem__)
         s_minus = s - contribution
         details: dict[str, Any] = {
             "tokens": t,
@@ -191,28 +199,25 @@ class ContrastiveLikelihood:
             details["perplexity_without"] = _perplexity(s_minus, t)
             details["share_grounded"] = self._share_grounded(full, without, least)
         if self.tokens:
-            values = [values for values, _ in without]
-            details["contributions"] = token_contributions(full, values, self.loo)
+            details["contributions"] = token_contributions(full, without, self.loo)
         clr = contrastive_likelihood(
             contribution, t, self.threshold, self.length_norm, self.threshold_on
         )
         return _clr_score(contribution, clr, details)
 
     def _share_grounded(
-        self, full: Sequence[float], without: Sequence[_Summed], least: int
+        self, full: Sequence[float], without: Sequence[Sequence[float]], least: int
     ) -> float:
         if self.loo == "min":
-            grounded: int = sum(map(operator.gt, full, without[least][0]))
+            grounded: int = sum(map(operator.gt, full, without[least]))
             return grounded / len(full)
-        contributions = token_contributions(full, [values for values, _ in without], self.loo)
-        return sum(e > 0 for e in contributions) / len(full)
+        return sum(e > 0 for e in token_contributions(full, without, self.loo)) / len(full)
 
     def _read(
         self, rollout: Rollout, logprobs: LogProbs, supporting: Sequence[str]
-    ) -> tuple[_Summed, list[_Summed]]:
+    ) -> tuple[Sequence[float], list[Sequence[float]]]:
         """Return the log-probabilities in the full context, and without each document."""
-        summed = checked_logprobs(logprobs.full, "logprobs.full")
-        full = summed[0]
+        full = checked_logprobs(logprobs.full, "logprobs.full")
         if not full and rollout.parsed.text.strip():
             raise EvidenceError("no value for a response that has text", "logprobs.full")
         count = rollout.response_tokens
@@ -235,8 +240,8 @@ class ContrastiveLikelihood:
             without.append(checked_logprobs(values, path))
         if self.span == "answer":
             start, end = self._answer_span(rollout, logprobs)
-            return _part(full, start, end), [_part(values, start, end) for values, _ in without]
-        return summed, without
+            return full[start:end], [values[start:end] for values in without]
+        return full, without
 
     def _answer_span(self, rollout: Rollout, logprobs: LogProbs) -> tuple[int, int]:
         n = len(logprobs.full)
@@ -255,10 +260,6 @@ class ContrastiveLikelihood:
                 f"0 ≤ start ≤ end ≤ {n} expected, found [{start}, {end}]", "logprobs.answer_span"
             )
         return start, end
-
-
-def _part(values: Sequence[float], start: int, end: int) -> _Summed:
-    return values[start:end], math.fsum(values[start:end])
 
 
 def _clr_score(contribution: float, clr: float, details: dict[str, Any]) -> Score:

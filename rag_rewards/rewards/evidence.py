@@ -196,14 +196,13 @@ class _GoldF1:
     def __call__(self, text: str) -> float:
         value = self._values.get(text)
         if value is None:
-            value = self._values[text] = self._mean(text)
+            if self._tokens is None:
+                best = [token_f1(text, aliases, self._normalize) for aliases in self._required]
+                value = math.fsum(best) / len(best)
+            else:
+                value = best_f1(self._normalize(text), self._tokens)
+            self._values[text] = value
         return value
-
-    def _mean(self, text: str) -> float:
-        if self._tokens is None:
-            best = [token_f1(text, aliases, self._normalize) for aliases in self._required]
-            return math.fsum(best) / len(best)
-        return best_f1(self._normalize(text), self._tokens)
 
 
 def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str) -> float:
@@ -217,10 +216,10 @@ def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], pat
     for aliases in required:
         likelihoods = []
         for i in range(at, at + len(aliases)):
-            values, total = checked_logprobs(per_alias[i], f"{path}[{i}]")
+            values = checked_logprobs(per_alias[i], f"{path}[{i}]")
             if not values:
                 raise EvidenceError("no token", f"{path}[{i}]")
-            likelihoods.append(math.exp(min(total / len(values), 0.0)))
+            likelihoods.append(math.exp(min(math.fsum(values) / len(values), 0.0)))
         at += len(aliases)
         best.append(max(likelihoods))
     return math.fsum(best) / len(best)

@@ -108,7 +108,7 @@ class LikelihoodReader:
                     f"{len(values)}",
                     f"{path}[{m}]",
                 )
-            checked, _ = checked_logprobs(values, f"{path}[{m}]")
+            checked = checked_logprobs(values, f"{path}[{m}]")
             likelihoods.append(answer_likelihood(checked, self.first_tokens, self.first_weight))
         return likelihoods
 

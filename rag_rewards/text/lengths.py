@@ -58,6 +58,9 @@ def auto_words(text: str) -> list[str]:
 
 
 def _spaced(text: str) -> str:
+    """Return a text with spaces around each letter of a script without spaces."""
+    if _MAY_BE_UNSPACED.search(text) is None:
+        return text
     return str(_unspaced_letter().sub(r" \g<0> ", text))
 
 
@@ -98,6 +101,10 @@ _UNSPACED = (
     r"[[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
     r"\p{Tibetan}ー]&&[\p{L}\p{N}]]"
 )
+
+
+_MAY_BE_UNSPACED = re.compile("[\u0e00-\U0010ffff]")
+"""A fast pattern: all letters of scripts without spaces are beyond those of most other scripts."""
 
 
 @cache
