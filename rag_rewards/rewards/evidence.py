@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError
@@ -16,7 +16,7 @@ from rag_rewards.rewards.length import LengthUnit, length_function
 from rag_rewards.rewards.strict_answer import has_unreadable
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
-from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.gold_forms import GoldForms, GoldTokens
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
 from rag_rewards.text.normalize import Normalizer, NormalizerName, fold, normalizer
@@ -173,7 +173,7 @@ class _MeanF1:
     """Mean over the required answers of the unigram F1 of the best alias, cached for a batch."""
 
     def __init__(self, normalize: Normalizer) -> None:
-        self._forms = GoldForms(normalize)
+        self._normalize = normalize
         self._of_gold: dict[Required, _GoldF1] = {}
 
     def __call__(self, text: str, required: Required) -> float:
@@ -181,16 +181,16 @@ class _MeanF1:
             return 0.0
         of_gold = self._of_gold.get(required)
         if of_gold is None:
-            of_gold = self._of_gold[required] = _GoldF1(self._forms, required)
+            of_gold = self._of_gold[required] = _GoldF1(self._normalize, required)
         return of_gold(text)
 
 
 class _GoldF1:
     """The mean F1 of texts and the gold answers of one question."""
 
-    def __init__(self, forms: GoldForms, required: Required) -> None:
-        self._required, self._normalize = required, forms.normalize
-        self._tokens = None if forms.plain(required) is None else forms.tokens_of(required[0])
+    def __init__(self, normalize: Normalizer, required: Required) -> None:
+        self._required, self._normalize = required, normalize
+        self._tokens = _gold_tokens(normalize, required)
         self._values: dict[str, float] = {}
 
     def __call__(self, text: str) -> float:
@@ -203,6 +203,13 @@ class _GoldF1:
                 value = best_f1(self._normalize(text), self._tokens)
             self._values[text] = value
         return value
+
+
+@lru_cache(maxsize=128)  # the answers from three contexts have the same gold answers
+def _gold_tokens(normalize: Normalizer, required: Required) -> GoldTokens | None:
+    """Return the tokens of a single required answer if none is empty, else None."""
+    forms = GoldForms(normalize)
+    return None if forms.plain(required) is None else forms.tokens_of(required[0])
 
 
 def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str) -> float:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
 from rag_rewards.rewards.format import Format
@@ -57,8 +59,7 @@ def aggregate_sum(credits: Sequence[tuple[float, float]]) -> tuple[float, float]
     return math.fsum(c[0] for c in credits), math.fsum(c[1] for c in credits)
 
 
-@dataclass(frozen=True)
-class _Checked:
+class _Checked(msgspec.Struct, frozen=True, gc=False):
     """A statement of the answer after it was compared with the gold answers and its citations.
 
     answers     indices of the required answers that it contains
@@ -243,7 +244,7 @@ class Grounding:
         forms: GoldForms,
         asserted: Collection[int],
     ) -> _Checked:
-        answers = tuple(i for i in self._answers_in(rollout, statement, forms) if i in asserted)
+        answers = tuple([i for i in self._answers_in(rollout, statement, forms) if i in asserted])
         sufficient = self._sufficient(rollout, statement, answers, forms) if answers else None
         return _Checked(statement, answers, sufficient)
 

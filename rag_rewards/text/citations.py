@@ -118,8 +118,10 @@ def split_valid(
     >>> split_valid(("1", "0", "1999"), ("1", "2"))
     (('1',), ('0', '1999'))
     """
-    valid = tuple(label for label in labels if label in document_labels)
-    return valid, tuple(label for label in labels if label not in document_labels)
+    valid = tuple([label for label in labels if label in document_labels])
+    if len(valid) == len(labels):
+        return valid, ()
+    return valid, tuple([label for label in labels if label not in document_labels])
 
 
 def strip_markers(text: str, pattern: re.Pattern[str]) -> str:

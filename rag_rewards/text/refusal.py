@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 
 from rag_rewards.text.absence import QUOTES, explains, mentions
 from rag_rewards.text.boxed import unwrap
@@ -49,7 +50,13 @@ def refusal_similarity(
     from rapidfuzz import fuzz
 
     normal = refusal_form(answer)
-    return max(fuzz.ratio(normal, refusal_form(t), score_cutoff=100 * cutoff) for t in texts) / 100
+    forms = _refusal_forms(tuple(texts))
+    return max(fuzz.ratio(normal, form, score_cutoff=100 * cutoff) for form in forms) / 100
+
+
+@lru_cache(maxsize=16)
+def _refusal_forms(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(refusal_form, texts))
 
 
 def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) -> float:

@@ -44,8 +44,10 @@ def strip_end_of_sequence(text: str) -> str:
     >>> strip_end_of_sequence("<answer>Paris</answer><|im_end|>\\n")
     '<answer>Paris</answer>'
     """
-    end = len(text)
-    at = len(text.rstrip())
+    last = text[-1:]
+    if last not in _OPENING and not last.isspace():  # as in most texts without tags
+        return text
+    end, at = len(text), len(text.rstrip())
     while text[at - 2 if at > 2 else 0 : at] in _ENDS:
         start = text.rfind(_OPENING[text[at - 1]], max(at - _LONGEST, 0), at)
         if start < 0 or text[start:at] not in END_OF_SEQUENCE:

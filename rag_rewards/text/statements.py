@@ -134,7 +134,7 @@ def statements(
 
 
 def _has_word(text: str) -> bool:
-    return any(map(str.isalnum, text))
+    return text[:1].isalnum() or any(map(str.isalnum, text))
 
 
 def _joined(text: str, pieces: list[str], uncut: Collection[str]) -> list[str]:
