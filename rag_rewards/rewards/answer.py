@@ -273,11 +273,9 @@ class AnswerMatch:
         required, metric = rollout.gold, self.metric
         if text is None or normal is None:
             return 0.0
-        if metric == "lenient":
-            return float(all(lenient_matches(text, rollout)))
-        if metric == "cascade":
-            return float(self.decide(rollout, text).is_right(rollout, self.name))
-        is_rare = metric == "judge" or (self.strict and metric != "exact")
+        if metric not in _COMPARE:
+            return self._decided(rollout, text)
+        is_rare = self.strict and metric != "exact"
         if is_rare or (golds := forms.plain(required)) is None:
             return self._compare(rollout, text, required, forms.normalize)
         if metric == "exact":
@@ -291,6 +289,17 @@ class AnswerMatch:
                 return 1.0
         return 0.0
 
+    def _decided(self, rollout: Rollout, text: str) -> float:
+        """Return the value by lenient rules, a cascade or a verdict."""
+        if self.metric == "lenient":
+            return float(all(lenient_matches(text, rollout)))
+        if self.metric == "cascade":
+            return float(self.decide(rollout, text).is_right(rollout, self.name))
+        verdict = rollout.verdict(self.name)
+        if verdict is None:
+            raise unmet(VerdictNeed(self.name))
+        return float(verdict)
+
     def _compare(
         self,
         rollout: Rollout,
@@ -300,13 +309,8 @@ class AnswerMatch:
     ) -> float:
         """Return the value in the rarer cases.
 
-        These are a verdict, `strict`, several required answers, and a gold answer without a word.
+        These are `strict`, several required answers, and a gold answer without a word.
         """
-        if self.metric == "judge":
-            verdict = rollout.verdict(self.name)
-            if verdict is None:
-                raise unmet(VerdictNeed(self.name))
-            return float(verdict)
         if self.metric == "exact" and len(required) > 1:
             is_equal = bool(list_match(text, required, normalize, extra=self.extra))
             return float(is_equal and self._is_asserted(rollout, text, normalize))

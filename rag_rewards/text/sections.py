@@ -27,8 +27,8 @@ class SectionStyle(msgspec.Struct, frozen=True):
 
 
 _THOUGHT = ("think", "/think")
-_Pair = tuple[str, str, str]
-"""(name, opening tag, closing tag)."""
+_Pair = tuple[str, str, str, int]
+"""(name, opening tag, closing tag, length of the opening tag)."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,18 @@ class Tags:
     thought_first: tuple[_Pair, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        pairs = tuple((name, f"<{name}>", f"</{name}>") for name in self.names)
+        pairs = tuple(map(_pair, self.names))
         object.__setattr__(self, "pairs", pairs)
-        object.__setattr__(self, "thought_first", (("think", "<think>", "</think>"), *pairs))
+        object.__setattr__(self, "thought_first", (_pair("think"), *pairs))
         well_formed = [tag for name in self.names for tag in (name, f"/{name}")]
         all_tags = frozenset((*well_formed, *_THOUGHT))
         object.__setattr__(self, "well_formed", well_formed)
         object.__setattr__(self, "all_tags", all_tags)
         object.__setattr__(self, "longest", max(map(len, all_tags)) + 1)
+
+
+def _pair(name: str) -> _Pair:
+    return name, f"<{name}>", f"</{name}>", len(name) + 2
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -121,16 +125,16 @@ def _cut_well_formed(text: str, tags: Tags, pairs: tuple[_Pair, ...]) -> Cut | N
     content: dict[str, str] = {}
     exact = True
     at = 0
-    for name, opening, closing in pairs:
+    for name, opening, closing, size in pairs:
         start = text.find("<", at)
-        begin = start + len(opening)
-        end = text.find("<", begin)
-        if not text.startswith(opening, start) or not text.startswith(closing, end):
+        inside = start + size
+        end = text.find("<", inside)
+        if text[start:inside] != opening or text[end : end + size + 1] != closing:
             return None
-        if start > at and exact:
+        if exact and start > at:
             exact = text[at:start].isspace()
-        content[name] = text[begin:end]
-        at = end + len(closing)
+        content[name] = text[inside:end]
+        at = end + size + 1
     if len(content) < len(pairs) or text.find("<", at) >= 0:
         return None
     if exact and at < len(text):

@@ -44,7 +44,7 @@ def without_thinking(text: str) -> str:
     if text.startswith("<think>"):
         # In most responses, the next tag closes the thinking, and what follows is short.
         end = text.find("<", len("<think>"))
-        if text.startswith("</think>", end):
+        if text[end : end + len("</think>")] == "</think>":
             text = text[end + len("</think>") :]
     return replace_thinking(text, "")
 
