@@ -66,11 +66,22 @@ class Comparison:
 
 
 def checkout(folder: Path) -> Path:
-    """Return a checkout of version 0.1.0, which is made if it is missing."""
+    """Return a checkout of version 0.1.0, which is made if it is missing.
+
+    Raises SystemExit if git cannot make it, for example in a clone without the whole history.
+    """
     path = folder / f"rag-rewards-{VERSION}"
     if not (path / "rag_rewards").is_dir():
         command = ["git", "worktree", "add", "--force", "--detach", str(path), COMMIT]
-        subprocess.run(command, cwd=HERE, check=True, capture_output=True)
+        try:
+            subprocess.run(command, cwd=HERE, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = (getattr(error, "stderr", "") or str(error)).strip()
+            raise SystemExit(
+                f"version {VERSION}: git cannot check out commit {COMMIT} in {path} ({reason}): "
+                "get the whole history with git fetch --unshallow, or name a checkout of this "
+                "version with --old"
+            ) from None
     return path.resolve()
 
 

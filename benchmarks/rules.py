@@ -365,6 +365,22 @@ def older_version(table: Table, checkout: Path | None) -> None:
 # --- one run ----------------------------------------------------------------------------------
 
 
+def introduction() -> str:
+    """Return what was measured and how, for the beginning of the page."""
+    return (
+        "`python benchmarks/rules.py` writes this page. It measures everything that needs no "
+        f"model, on rows that it creates from a seed: groups of {rollouts.GROUP} responses of "
+        "about 140 words to one question. The rates of the library are processor times on one "
+        "core, the best of several passes, without the decoding of rows. A speed relative to "
+        f"version {old_version.VERSION} is the median of {old_version.ALTERNATIONS} alternations "
+        "of both versions, each in a process of its own, on the same rows in the same run: the "
+        "processor time of the old version divided by that of this version. Both versions give "
+        "the same rewards, apart from rounding errors of sums. Other figures of the command line "
+        "are the elapsed time of the whole command, the best of three. The column `met` states "
+        "whether the result meets the target."
+    )
+
+
 def measure(options: argparse.Namespace, table: Table) -> str:
     with_ours = not options.baselines
     versions = {}
@@ -381,7 +397,7 @@ def measure(options: argparse.Namespace, table: Table) -> str:
         for size in SIZES:
             throughput(table, size, 3)
         peak_memory(table, options.full)
-    return f"# Speed of rules\n\n{description}\n\n{table.markdown()}\n"
+    return f"# Speed of rules\n\n{introduction()}\n\n{description}\n\n{table.markdown()}\n"
 
 
 def arguments() -> argparse.Namespace:

@@ -12,6 +12,7 @@ import rag_rewards as rr
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import agreement
 import hardening
+import old_version
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 REPEAT = "run benchmarks/{0}.py with the files of EVOUNA, and then `make pages`"
@@ -21,6 +22,17 @@ REPEAT = "run benchmarks/{0}.py with the files of EVOUNA, and then `make pages`"
 def test_this_version_wrote_the_page(name: str) -> None:
     text = (RESULTS / f"{name}.md").read_text("utf-8")
     assert agreement.introduction(f"{name}.py") in text, REPEAT.format(name)
+
+
+def test_this_version_wrote_the_speeds_of_rules() -> None:
+    text = (RESULTS / "rules.md").read_text("utf-8")
+    assert f"rag-rewards {rr.__version__}, " in text, "run `make bench` on a quiet machine"
+
+
+def test_a_clone_without_version_0_1_0_gets_a_message(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(old_version, "COMMIT", "0" * 40)
+    with pytest.raises(SystemExit, match=r"version 0\.1\.0: git cannot check out .*: get the"):
+        old_version.checkout(tmp_path)
 
 
 def test_an_answer_is_scored_as_a_user_scores_it() -> None:
