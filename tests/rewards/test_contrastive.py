@@ -18,6 +18,7 @@ from rag_rewards.rewards import (
     evidential_contribution,
     token_contributions,
 )
+from rag_rewards.rewards.contrastive import least_sum
 from rag_rewards.rollout import LogProbs
 from rag_rewards.rows import decode_row
 
@@ -217,3 +218,17 @@ def test_very_unlikely_responses_have_a_finite_perplexity():
 def test_the_reward_pickles():
     reward = ContrastiveLikelihood("mean", None, "linear", "answer")
     assert pickle.loads(pickle.dumps(reward)) == reward  # noqa: S301
+
+
+@budget(300)
+@given(st.lists(st.lists(st.floats(-1e6, 0.0), min_size=1), min_size=1))
+def test_the_least_sum_is_exact(lists: list[list[float]]) -> None:
+    sums = [math.fsum(values) for values in lists]
+    assert least_sum(lists) == (sums.index(min(sums)), min(sums))
+
+
+def test_the_first_of_nearly_equal_lists_is_chosen_by_exact_sums() -> None:
+    """Plain sums can be equal where exact sums differ; they are more exact since Python 3.12."""
+    first, second = [-0.1] * 10, [-1.0 + 2**-53]
+    assert second[0] > math.fsum(first) == -1.0
+    assert least_sum([second, first]) == (1, -1.0)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards.text.lengths import (
+    _MAY_BE_UNSPACED,
+    _unspaced_letter,
     auto_length,
     auto_words,
     characters,
@@ -192,3 +194,9 @@ def test_another_script_does_not_shorten_an_extract(text, length):
 )
 def test_passages(text: str, expected: bool) -> None:
     assert is_passage(text) is expected
+
+
+def test_the_fast_pattern_finds_every_letter_of_a_script_without_spaces() -> None:
+    for code in range(0x110000):
+        if _unspaced_letter().match(chr(code)):
+            assert _MAY_BE_UNSPACED.match(chr(code)), hex(code)

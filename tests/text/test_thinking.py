@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import budget
 
 from rag_rewards.text.response import read_response
-from rag_rewards.text.sections import Tags, cut
-from rag_rewards.text.thinking import without_thinking
+from rag_rewards.text.sections import Tags, _cut_any, _cut_well_formed, _tags_in, cut
+from rag_rewards.text.thinking import replace_thinking, without_thinking
 
 ANSWER = Tags(("answer",))
 THOUGHTS = (
@@ -92,3 +95,31 @@ def test_a_section_of_the_recipe_is_not_thinking() -> None:
 )
 def test_text_that_only_resembles_a_tag_stays(text: str) -> None:
     assert without_thinking(text) == text
+
+
+PIECES = st.lists(
+    st.sampled_from(["<think>", "</think>", "[THINK]", "[/THINK]", "<answer>", "a", " ", "<", "◁"])
+)
+
+
+@budget(300)
+@given(PIECES)
+def test_the_usual_response_is_read_as_any_other(pieces: list[str]) -> None:
+    text = "<think>" + "".join(pieces)
+    assert without_thinking(text) == replace_thinking(text, "")
+
+
+@budget(300)
+@given(PIECES, st.sampled_from([("answer",), ("think", "answer"), ("answer", "answer")]))
+def test_a_well_formed_response_is_cut_as_any_other(pieces: list[str], names) -> None:
+    text = "".join(pieces) + "<think>b</think> <answer>c</answer>" + "".join(pieces[:1])
+    tags = Tags(names)
+    for pairs in (tags.pairs, tags.thought_first):
+        quick = _cut_well_formed(text, tags, pairs)
+        if quick is not None:
+            slow = _cut_any(text, tags, _tags_in(text.split("<"), tags))
+            assert (quick.content, quick.exact, quick.repeated) == (
+                {name: slow.content[name] for name in quick.content},
+                slow.exact,
+                slow.repeated,
+            )
