@@ -31,6 +31,7 @@ _TAG = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _OPENINGS = "<[◁"
+_AFTER_SQUARE = frozenset("tTrRsS/")
 _SQUARE = re.compile(r"\[[tTrRsS/]")
 _CLOSES = re.compile(r"(?:^|_)(?:end|close|stop)", re.IGNORECASE)
 
@@ -82,8 +83,10 @@ def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) ->
 
 def may_have_square_tags(text: str) -> bool:
     """Return whether a text can contain a thinking tag in brackets other than < and >."""
-    first = text.find("[")
-    if first >= 0 and _SQUARE.search(text, first, text.rfind("[") + 2):
+    first, last = text.find("["), text.rfind("[")
+    if first >= 0 and text[last + 1 : last + 2] in _AFTER_SQUARE:
+        return True
+    if first < last and _SQUARE.search(text, first, last):
         return True
     return "◁" in text
 
