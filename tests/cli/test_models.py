@@ -152,6 +152,7 @@ def test_an_unreachable_judge_is_an_error_of_the_rows_that_need_it(cli, tmp_path
     rows = rows_of("truthrl", "verdicts")[:4]
     rows[0]["response"], rows[0]["answers"] = "\\boxed{Rome}", ["Paris"]
     rows[1]["response"], rows[1]["answers"] = "\\boxed{Paris}", ["Paris"]
+    rows[0]["group"], rows[1]["group"] = "a", "b"  # a failure of a model fails its group
     source = write(tmp_path / "in.jsonl", rows[:2])
     out = tmp_path / "out.jsonl"
     judge = ["--judge", unused_address, "--judge-model", "m", "--judge-retries", "0"]
