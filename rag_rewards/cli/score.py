@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -125,6 +126,7 @@ def score(
     if track is not None:
         run_score = partial(_tracked_score, track, options, run_score)
     run_score = partial(_interruptible, options, run_score)
+    gc.freeze()  # what is imported stays until the end, and the collector need not visit it
     if as_table:
         from rag_rewards.report.terminal import TableRow, print_scores, table_rows
 

@@ -294,22 +294,20 @@ def chunks(lines: Iterable[Line], *, with_groups: bool = False) -> Iterator[Chun
     members: list[bytes] = []
     numbers: list[int] = []
     size = 0
+    is_full = False
     for number, line in lines:
-        if members and _is_full(members, size) and _ends_before(members, size, line):
+        if is_full and _ends_before(members, size, line):
             yield Chunk(lines=members, numbers=numbers)
             members, numbers, size = [], [], 0
         members.append(line)
         numbers.append(number)
         size += len(line)
-        if not with_groups and _is_full(members, size):
+        is_full = size >= CHUNK_BYTES or len(members) >= CHUNK_ROWS
+        if is_full and not with_groups:
             yield Chunk(lines=members, numbers=numbers)
-            members, numbers, size = [], [], 0
+            members, numbers, size, is_full = [], [], 0, False
     if members:
         yield Chunk(lines=members, numbers=numbers)
-
-
-def _is_full(members: Sequence[bytes], size: int) -> bool:
-    return len(members) >= CHUNK_ROWS or size >= CHUNK_BYTES
 
 
 def _ends_before(members: Sequence[bytes], size: int, line: bytes) -> bool:
