@@ -109,21 +109,22 @@ _ROUNDING_OF_SUMS = 1e-8
 """Relative error of a plain sum of fewer than 10 million log-probabilities, and more."""
 
 
-def least_sum(lists: Sequence[Sequence[float]]) -> tuple[int, float]:
+def least_sum(lists: Sequence[Sequence[float]], sums: Sequence[float]) -> tuple[int, float]:
     """Return the position and the exact sum of the first list with the least sum.
 
     The lists contain log-probabilities, which are at most 0. Exact summation takes several times
-    as long as plain summation, which is enough to exclude most lists.
+    as long as plain summation, whose results `sums` are enough to exclude most lists.
 
-    >>> least_sum([[-1.0, -2.0], [-4.0], [-0.5]])
+    >>> least_sum([[-1.0, -2.0], [-4.0], [-0.5]], [-3.0, -4.0, -0.5])
     (1, -4.0)
     """
-    sums = [sum(values) for values in lists]
     least = min(sums)
     near = least - _ROUNDING_OF_SUMS * least
-    exact = {i: math.fsum(lists[i]) for i, total in enumerate(sums) if total <= near}
-    at = min(exact, key=exact.__getitem__)
-    return at, exact[at]
+    at, exact = -1, math.inf
+    for i, total in enumerate(sums):
+        if total <= near and (candidate := math.fsum(lists[i])) < exact:
+            at, exact = i, candidate
+    return at, exact
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,9 @@ class ContrastiveLikelihood:
             return _clr_score(0.0, 0.0, {"tokens": 0})
         if rollout.logprobs is None:
             raise unmet(LogProbsNeed(supporting))
-        full, without = self._read(rollout, rollout.logprobs, supporting)
+        full, without, plain_sums = self._read(rollout, rollout.logprobs, supporting)
         s, t = math.fsum(full), len(full)
-        least, s_least = least_sum(without)
+        least, s_least = least_sum(without, plain_sums)
         sums = [s_least] if self.loo == "min" else [math.fsum(values) for values in without]
         contribution = evidential_contribution(s, sums, self.loo)
         s_minus = s - contribution
@@ -215,8 +216,11 @@ class ContrastiveLikelihood:
 
     def _read(
         self, rollout: Rollout, logprobs: LogProbs, supporting: Sequence[str]
-    ) -> tuple[Sequence[float], list[Sequence[float]]]:
-        """Return the log-probabilities in the full context, and without each document."""
+    ) -> tuple[Sequence[float], list[Sequence[float]], list[float]]:
+        """Return the log-probabilities in the full context, and without each document.
+
+        The plain sums of the latter are the third item.
+        """
         full = checked_logprobs(logprobs.full, "logprobs.full")
         if not full and rollout.parsed.text.strip():
             raise EvidenceError("no value for a response that has text", "logprobs.full")
@@ -226,22 +230,34 @@ class ContrastiveLikelihood:
                 f"one value per response token: expected {count}, found {len(full)}",
                 "logprobs.full",
             )
-        without = []
+        without: list[Sequence[float]] = []
         for label in supporting:
-            values = values_without(rollout, label)
-            path = f"logprobs.without.{label}"
+            values = logprobs.without.get(label) or values_without(rollout, label)
             if values is None:
-                raise DataError("missing: add the log-probabilities without this document", path)
+                raise DataError(
+                    "missing: add the log-probabilities without this document",
+                    f"logprobs.without.{label}",
+                )
             if len(values) != len(full):
                 raise EvidenceError(
                     f"as many values as logprobs.full: expected {len(full)}, found {len(values)}",
-                    path,
+                    f"logprobs.without.{label}",
                 )
-            without.append(checked_logprobs(values, path))
+            without.append(values)
+        sums = list(map(sum, without))
+        # If no value is positive, no value is less than the sum of all values.
+        if full and not (sum(sums) >= LEAST and max(map(max, without)) <= 0.0):
+            without = [
+                checked_logprobs(values, f"logprobs.without.{label}")
+                for values, label in zip(without, supporting, strict=True)
+            ]
+            sums = list(map(sum, without))
         if self.span == "answer":
             start, end = self._answer_span(rollout, logprobs)
-            return full[start:end], [values[start:end] for values in without]
-        return full, without
+            full = full[start:end]
+            without = [values[start:end] for values in without]
+            sums = list(map(sum, without))
+        return full, without, sums
 
     def _answer_span(self, rollout: Rollout, logprobs: LogProbs) -> tuple[int, int]:
         n = len(logprobs.full)

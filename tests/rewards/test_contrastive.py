@@ -137,6 +137,26 @@ def test_impossible_evidence(full, without, path, what):
         score(full, without)
 
 
+@pytest.mark.parametrize("value", [0.2, float("nan"), float("-inf"), float("inf"), -2e6])
+@pytest.mark.parametrize("document", ["1", "2"])
+def test_impossible_evidence_without_any_of_several_documents(value, document):
+    without = {"1": (-1.0, -3.0), "2": (-2.0, -1.0)}
+    without[document] = (-1.0, value)
+    with pytest.raises(EvidenceError, match=rf"^logprobs\.without\.{document}\[1\]: "):
+        score((-1.0, -1.0), without, supporting=("a", "b"))
+
+
+def test_sums_below_the_least_log_probability_are_possible():
+    result = score((-1.0, -1.0), {"1": (-9e5, -9e5), "2": (-1.0, -2.0)}, supporting=("a", "b"))
+    assert result.details["critical_document"] == "1"
+    assert result.details["logprob_without"] == -18e5
+
+
+def test_rounding_above_zero_without_a_document_is_read_as_zero():
+    result = score((-1.0, -1.0), {"1": (5e-5, -4.0), "2": (-1.0, -2.0)}, supporting=("a", "b"))
+    assert result.components["evidential_contribution"] == 2.0
+
+
 def test_one_value_per_token_id():
     assert score((-1.0,), {"a": (-3.0,)}, ids=(7,)).value == 2.0
     with pytest.raises(EvidenceError, match=r"logprobs\.full: .* expected 2, found 1"):
@@ -224,11 +244,11 @@ def test_the_reward_pickles():
 @given(st.lists(st.lists(st.floats(-1e6, 0.0), min_size=1), min_size=1))
 def test_the_least_sum_is_exact(lists: list[list[float]]) -> None:
     sums = [math.fsum(values) for values in lists]
-    assert least_sum(lists) == (sums.index(min(sums)), min(sums))
+    assert least_sum(lists, list(map(sum, lists))) == (sums.index(min(sums)), min(sums))
 
 
 def test_the_first_of_nearly_equal_lists_is_chosen_by_exact_sums() -> None:
     """Plain sums can be equal where exact sums differ; they are more exact since Python 3.12."""
     first, second = [-0.1] * 10, [-1.0 + 2**-53]
     assert second[0] > math.fsum(first) == -1.0
-    assert least_sum([second, first]) == (1, -1.0)
+    assert least_sum([second, first], [sum(second), sum(first)]) == (1, -1.0)
