@@ -47,7 +47,8 @@ def without_thinking(text: str) -> str:
         end = text.find("<", len("<think>"))
         if text[end : end + len("</think>")] == "</think>":
             text = text[end + len("</think>") :]
-    return replace_thinking(text, "")
+    has_opening = "<" in text or "[" in text or "◁" in text
+    return replace_thinking(text, "") if has_opening else text
 
 
 _PREPARATION = re.compile(
