@@ -122,18 +122,20 @@ class MaskedAnswer:
             return self._likelihood(rollout)
         if self.part == "full":
             output = rollout.parsed.cut(self.tags).content.get("answer", "")
-            return Score(self._f1(f1, rollout, output), details={"answer": output.strip()})
+            answer = self._shown(rollout, output) if self.visible else output
+            return Score(f1(answer, rollout.gold), details={"answer": output.strip()})
         output_or_none = getattr(rollout.masked_answers, self.part, None)
         if output_or_none is None:
             return self._absent(rollout, MaskedAnswersNeed(self.part))
         if not self._has_section(rollout):
             return Score(0.0)
-        return Score(self._f1(f1, rollout, output_answer(output_or_none)))
+        answer = output_answer(output_or_none)
+        answer = self._shown(rollout, answer) if self.visible else answer
+        return Score(f1(answer, rollout.gold))
 
-    def _f1(self, f1: _MeanF1, rollout: Rollout, answer: str) -> float:
-        if self.visible:
-            answer = "" if has_unreadable(rollout, answer) else shown(answer)
-        return f1(answer, rollout.gold)
+    def _shown(self, rollout: Rollout, answer: str) -> str:
+        """Return what a reader sees of an answer, "" for one with unreadable characters."""
+        return "" if has_unreadable(rollout, answer) else shown(answer)
 
     def _likelihood(self, rollout: Rollout) -> Score:
         per_alias = getattr(rollout.masked_logprobs, self.part, None)
@@ -174,35 +176,26 @@ class _MeanF1:
 
     def __init__(self, normalize: Normalizer) -> None:
         self._normalize = normalize
-        self._of_gold: dict[Required, _GoldF1] = {}
+        self._of_gold: dict[Required, tuple[GoldTokens | None, dict[str, float]]] = {}
+        """The tokens of gold answers, and the values of texts."""
 
     def __call__(self, text: str, required: Required) -> float:
         if not text or text.isspace():
             return 0.0
         of_gold = self._of_gold.get(required)
         if of_gold is None:
-            of_gold = self._of_gold[required] = _GoldF1(self._normalize, required)
-        return of_gold(text)
-
-
-class _GoldF1:
-    """The mean F1 of texts and the gold answers of one question."""
-
-    def __init__(self, normalize: Normalizer, required: Required) -> None:
-        self._required, self._normalize = required, normalize
-        self._tokens = _gold_tokens(normalize, required)
-        self._values: dict[str, float] = {}
-
-    def __call__(self, text: str) -> float:
-        value = self._values.get(text)
+            of_gold = self._of_gold[required] = _gold_tokens(self._normalize, required), {}
+        golds, values = of_gold
+        value = values.get(text)
         if value is None:
-            if self._tokens is None:
-                best = [token_f1(text, aliases, self._normalize) for aliases in self._required]
-                value = math.fsum(best) / len(best)
-            else:
-                value = best_f1(self._normalize(text), self._tokens)
-            self._values[text] = value
+            value = values[text] = self._value(text, required, golds)
         return value
+
+    def _value(self, text: str, required: Required, golds: GoldTokens | None) -> float:
+        if golds is not None:
+            return best_f1(self._normalize(text), golds)
+        best = [token_f1(text, aliases, self._normalize) for aliases in required]
+        return math.fsum(best) / len(best)
 
 
 @lru_cache(maxsize=128)  # the answers from three contexts have the same gold answers
