@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import repeat, starmap
 from typing import Any
 
@@ -238,7 +238,7 @@ class Recipe:
         correct = batch.values(self.correct) if self.correct else [None] * len(totals)
         details = [[score.details for score in batch(leaf)] for leaf in self._leaves]
         filled = [column for column in details if any(column)] or details[:1]
-        merged = filled[0] if len(filled) == 1 else _merge(filled)
+        merged = reduce(_merge, filled)
         return list(starmap(Score, zip(totals, components, correct, merged, entries, strict=True)))
 
     def _score_apart(self, batch: Batch) -> list[ScoreOrError]:
@@ -293,14 +293,12 @@ def _check_environment(rollouts: Sequence[Rollout]) -> None:
             check_environment(rollout.turns)
 
 
-def _merge(columns: Sequence[Sequence[Mapping[str, Any]]]) -> Sequence[Mapping[str, Any]]:
-    """Return the details of each rollout from all columns."""
-    merged: list[dict[str, Any]] = [{} for _ in columns[0]] if columns else []
-    for column in columns:
-        for details, part in zip(merged, column, strict=True):
-            if part:
-                details.update(part)
-    return merged
+_Details = list[Mapping[str, Any]]
+
+
+def _merge(column: _Details, other: _Details) -> _Details:
+    """Return the details of each rollout from two columns."""
+    return [{**details, **more} for details, more in zip(column, other, strict=True)]
 
 
 # --- the facts of a recipe ---------------------------------------------------------------------

@@ -318,7 +318,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     def _in_order(self) -> bool:
         """Whether the documents have no ids, or the ids 1, 2, 3 …, and need no lookup table."""
         ids = [document.id for document in self.documents or ()]
-        return ids == list(range(1, len(ids) + 1)) or ids.count(None) == len(ids)
+        return ids == [*range(1, len(ids) + 1)] or ids.count(None) == len(ids)
 
     @lazy
     def labels(self) -> tuple[str, ...]:
