@@ -126,7 +126,6 @@ def score(
     if track is not None:
         run_score = partial(_tracked_score, track, options, run_score)
     run_score = partial(_interruptible, options, run_score)
-    gc.freeze()  # what is imported stays until the end, and the collector need not visit it
     if as_table:
         from rag_rewards.report.terminal import TableRow, print_scores, table_rows
 
@@ -147,12 +146,15 @@ def _interruptible(
     on_output: OnOutput | None = None,
 ) -> ScoringRun:
     """Score rows. The message of an interruption says how to continue."""
+    gc.freeze()  # imported modules remain, so that garbage collection need not visit them
     try:
         return score_rows(on_output=on_output)
     except KeyboardInterrupt:
         if options.is_resumable:
             raise KeyboardInterrupt("continue with the same command and --resume") from None
         raise
+    finally:
+        gc.unfreeze()
 
 
 def _tracked_score(

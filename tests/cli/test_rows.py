@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from importlib import import_module
 
 import pytest
 import sentencex
@@ -48,6 +50,20 @@ def test_a_panic_of_native_code_is_an_error_of_its_row(cli, write, tmp_path, mon
     assert record["error"]["message"] == "PanicException: byte index 10 is no boundary"
     assert [json.loads(row)["id"] for row in out.read_text().splitlines()] == ["good", "fine"]
     assert "2 scored, 1 in error" in result.err
+
+
+def test_garbage_collection_skips_imported_modules_while_rows_are_scored(cli, write, monkeypatch):
+    command = import_module("rag_rewards.cli.score")
+    score_file, counts = command.score_file, []
+
+    def counted(*arguments, **options):
+        counts.append(gc.get_freeze_count())
+        return score_file(*arguments, **options)
+
+    monkeypatch.setattr(command, "score_file", counted)
+    cli("score", write([{"response": "x", "answers": "x"}]), "-r", "naive-grpo", code=0)
+    assert counts[0] > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.parametrize(
