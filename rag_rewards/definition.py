@@ -87,9 +87,18 @@ class Recipe:
 
     @property
     def output_form(self) -> OutputForm:
-        """The form of a response: that of the definition, or of the first inner recipe."""
+        """The form of a response: that of the definition, or of the first inner recipe.
+
+        It requires the answer section if the settings read the answer there.
+
+        >>> from rag_rewards.recipes import recipe
+        >>> [recipe("ctrl-rag", hardened=each).output_form.marks for each in (False, True)]
+        [(), ('<answer>',)]
+        """
         if self.definition:
-            return self.definition.output
+            form = self.definition.output
+            reads_section = any(getattr(leaf, "reads", None) == "answer" for leaf in self._leaves)
+            return form.requiring_answer() if reads_section else form
         return self.inner_recipes[0].output_form if self.inner_recipes else ANY_FORM
 
     @property
@@ -141,6 +150,22 @@ class Recipe:
         if any(inner.needs_turns for inner in self.inner_recipes):
             return True
         return any(hasattr(leaf, "reading") for leaf in self._leaves)
+
+    @cached_property
+    def decides_answers(self) -> bool:
+        """Whether answers are decided as right, wrong or undecided, as `details.decision` states.
+
+        >>> from rag_rewards.recipes import recipe
+        >>> recipe("arena").decides_answers, recipe("arena", hardened=True).decides_answers
+        (False, True)
+        """
+        if any(inner.decides_answers for inner in self.inner_recipes):
+            return True
+        parts = (
+            leaf if hasattr(leaf, "is_decided") else getattr(leaf, "answer", None)
+            for leaf in self._leaves
+        )
+        return any(getattr(part, "is_decided", False) for part in parts)
 
     @property
     def reads_turns(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from rag_rewards.prompts import fill
 from rag_rewards.text.refusal import ABSTENTIONS
@@ -24,7 +25,8 @@ class OutputForm:
                  document 1 of five answers
     abstention   answer that the reward recognizes as declining to answer; None if there is none
     cites        whether a right answer must cite documents
-    required     whether the reward reads the parts, so that a prompt must request them
+    required     whether the reward reads the parts, so that a prompt must request them; `answer` if
+                 it reads only the answer
     """
 
     description: str
@@ -32,7 +34,7 @@ class OutputForm:
     examples: Mapping[str, str] = field(default_factory=lambda: {"think": "Some thinking."})
     abstention: str | None = None
     cites: bool = False
-    required: bool = True
+    required: bool | Literal["answer"] = True
 
     @property
     def sections(self) -> tuple[str, ...]:
@@ -50,7 +52,8 @@ class OutputForm:
         >>> OutputForm("", r"<think>{think}</think> \boxed{{answer}}").marks
         ('<think>', '\\boxed')
         """
-        return tuple(_MARK.findall(self.template)) if self.required else ()
+        marks = tuple(_MARK.findall(self.template)) if self.required else ()
+        return marks[-1:] if self.required == "answer" else marks
 
     @property
     def answer_mark(self) -> str:
@@ -78,6 +81,14 @@ class OutputForm:
         '<answer> section, which arena reads'
         """
         return f"{self.answer_name}, which {reader} reads"
+
+    def requiring_answer(self) -> OutputForm:
+        """Return the form of a reward that reads the section or box with the answer.
+
+        >>> OutputForm("any", required=False).requiring_answer().marks
+        ('<answer>',)
+        """
+        return self if self.required else replace(self, required="answer")
 
     def tags(self, style: SectionStyle) -> Tags:
         """Return the tags of the sections, in a style of reading."""

@@ -253,9 +253,8 @@ def replay(
             if rollouts:
                 baseline.check(group.lines)
                 rewards = rewards or variation.rewards(baseline.recorded)
-                _add_group(result, sums, _scored(rollouts, *rewards), show)
                 mark = _form(rewards[1]).answer_mark
-                result.without_form += sum(lacks_mark(rollout, mark) for rollout in rollouts)
+                _add_group(result, sums, _scored(rollouts, *rewards), show, mark)
     before, after = rewards or variation.rewards(baseline.recorded)
     part = _form(after).answer_part(getattr(after, "name", ""))
     result.warnings = Totals(rows=result.rows, without_form={part: result.without_form}).warnings()
@@ -339,7 +338,11 @@ def _message(error: Any) -> str:
 
 
 def _add_group(
-    result: ReplayResult, sums: dict[str, list[float]], pairs: Iterable[Pair], show: int
+    result: ReplayResult,
+    sums: dict[str, list[float]],
+    pairs: Iterable[Pair],
+    show: int,
+    mark: str,
 ) -> None:
     scored: list[tuple[ScoredRow, float, float]] = []
     for rollout, old, new in pairs:
@@ -356,6 +359,7 @@ def _add_group(
         return
     olds, news = [old for _, old, _ in scored], [new for _, _, new in scored]
     result.rows += len(scored)
+    result.without_form += sum(lacks_mark(rollout, mark) for rollout, _, _ in scored)
     result.groups += 1
     result.dead_before += len(scored) > 1 and max(olds) == min(olds)
     result.dead_after += len(scored) > 1 and max(news) == min(news)

@@ -44,6 +44,7 @@ from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rollout_dump import RolloutDump, split_dump
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
+from rag_rewards.rows.decisions import UndecidedCheck
 from rag_rewards.rows.parquet import column_fault
 from rag_rewards.settings import did_you_mean
 from rag_rewards.signature import signature_of
@@ -109,6 +110,7 @@ class Scorer:
         self.keep_evidence = keep_evidence
         self.for_parquet = for_parquet
         self.dump = dump
+        self._undecided = UndecidedCheck()
         self.spec: RecipeSpec | None = None
         """The recipe as plain data for other processes; None if it was loaded from an object."""
 
@@ -183,6 +185,11 @@ class Scorer:
         """`group` if the reward compares the rollouts of a group, else `rollout`."""
         return str(self.reward.scope)
 
+    @cached_property
+    def decides_answers(self) -> bool:
+        """Whether a recipe decides on answers as right, wrong or undecided."""
+        return any(recipe.decides_answers for recipe in self.recipes)
+
     @property
     def has_models(self) -> bool:
         """Whether any model is set."""
@@ -248,6 +255,7 @@ class Scorer:
         groups = self._groups(rollouts, groups)
         rows = self.gather(self._whole(list(rollouts), groups, rollouts), groups)
         results = self._score(rows, groups, rollouts)
+        self._undecided.check(results)
         if self.dump is not None:
             self.dump.add(self, rollouts, rows, groups, results)
         return results
@@ -259,6 +267,7 @@ class Scorer:
         groups = self._groups(rollouts, groups)
         rows = await self.gather_async(self._whole(list(rollouts), groups, rollouts), groups)
         results = self._score(rows, groups, rollouts)
+        self._undecided.check(results)
         if self.dump is not None:
             self.dump.add(self, rollouts, rows, groups, results)
         return results

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -187,7 +187,40 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
+REPLACED = {
+    "accuracy.strict": "accuracy.undecided",
+    "accuracy.certainty": "accuracy.ask",
+    "strict": "undecided",
+    "certainty": "ask",
+    "exact_match.strict": "exact_match.counts",
+}
+"""Settings of versions before 0.8.0, and the settings in their place."""
+_STRICT = {"undecided": "wrong", "counts": "supported"}
+"""Values in the place of `strict=true`, by the name of the setting."""
+
+
+def current_settings(recorded: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Return recorded settings with those that replace settings of older versions.
+
+    keys  the settings of the recipe
+
+    >>> current_settings({"strict": True, "certainty": 0.9, "scheme": "binary"}, ["scheme"])
+    {'undecided': 'wrong', 'scheme': 'binary'}
+    """
+    current: dict[str, Any] = {}
+    for key, value in recorded.items():
+        name = None if key in keys else REPLACED.get(key)
+        if name is None:
+            current[key] = value
+        elif value is True:
+            current[name] = _STRICT[name.rpartition(".")[2]]
+    return current
+
+
 def _unknown(key: str, candidates: list[str], recipe: str) -> str:
+    replacement = REPLACED.get(key)
+    if replacement in candidates:
+        return f"recipe {recipe} has no setting {key!r} since version 0.8.0; use {replacement!r}"
     return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, candidates)}"
 
 
@@ -201,7 +234,7 @@ def check_choices(kind: type[C]) -> type[C]:
 
     def check(self: Any) -> None:
         own: Any = type(self)
-        for name, choices, others in _closed_sets(own):
+        for name, choices, others in closed_sets(own):
             value = getattr(self, name)
             if value not in choices and not isinstance(value, others):
                 raise SettingError(
@@ -216,7 +249,7 @@ def check_choices(kind: type[C]) -> type[C]:
 
 
 @cache
-def _closed_sets(kind: Any) -> list[tuple[str, tuple[Any, ...], tuple[type, ...]]]:
+def closed_sets(kind: Any) -> list[tuple[str, tuple[Any, ...], tuple[type, ...]]]:
     """Return the fields with a closed set of values: name, choices, and other types."""
     hints = get_type_hints(kind)
     found = []

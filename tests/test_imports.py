@@ -32,6 +32,7 @@ LAYERS = [
     ],
     ["evidence.protocols", "evidence.usage"],
     ["text"],
+    ["matching"],
     ["backends", "testing"],
     ["documents"],
     ["turns"],

@@ -287,3 +287,13 @@ def test_documents_can_be_removed_from_a_prepared_prompt(name, tmp_path, shared)
     # Also without any document, where LEAR reads the extract.
     labels = with_prompt.labels
     assert contexts.context(with_prompt, labels) == contexts.context(without, labels)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_prompt_of_the_hardened_profile_requests_the_answer_that_the_reward_reads(name):
+    form = recipe(name, hardened=True).output_form
+    for prompt in ("default", "direct"):
+        assert form.answer_mark in prompt_of(name, prompt)
+    if name in ("ctrl-rag", "ctrl-rag-clr", "rag-total"):
+        assert form.marks == ("<answer>",)
+        assert recipe(name).output_form.marks == ()

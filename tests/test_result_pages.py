@@ -12,13 +12,14 @@ import rag_rewards as rr
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import agreement
 import hardening
+import matchers
 import old_version
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 REPEAT = "run benchmarks/{0}.py with the files of EVOUNA, and then `make pages`"
 
 
-@pytest.mark.parametrize("name", ["agreement", "hardening", "repeated"])
+@pytest.mark.parametrize("name", ["agreement", "hardening", "matchers", "repeated"])
 def test_this_version_wrote_the_page(name: str) -> None:
     text = (RESULTS / f"{name}.md").read_text("utf-8")
     assert agreement.introduction(f"{name}.py") in text, REPEAT.format(name)
@@ -35,26 +36,56 @@ def test_a_clone_without_version_0_1_0_gets_a_message(tmp_path, monkeypatch) -> 
         old_version.checkout(tmp_path)
 
 
-def test_an_answer_is_scored_as_a_user_scores_it() -> None:
-    """With the limits of a recipe: a passage of more than 60 words asserts nothing."""
-    answers = ("It is Paris.", "It is Paris." + " The city has many old bridges." * 10, "Rome.")
-    rows = [agreement.Labelled("Which city?", ("Paris",), text, True, "test") for text in answers]
-    for settings, hardened, expected in (
-        ({"verifier": "substring"}, False, [True, True, False]),
-        ({"verifier": "substring"}, True, [True, False, False]),
-    ):
-        recipe = rr.recipe("truthrl", settings, hardened=hardened)
-        assert [agreement.is_correct(recipe, row) for row in rows] == expected
+@pytest.mark.parametrize(
+    ("hardened", "expected"),
+    [(False, [True, True, True, False]), (True, [True, True, False, False])],
+)
+@pytest.mark.parametrize(
+    ("name", "settings"), [("truthrl", {"verifier": "substring"}), ("rag-total", {})]
+)
+def test_an_answer_is_scored_as_a_user_scores_it(name, settings, hardened, expected) -> None:
+    """In the form of the recipe: under the hardened profile, an undecided answer earns nothing."""
+    texts = ("Paris", "It is Paris.", "It is Paris. The city has many bridges.", "Rome")
+    recipe = rr.recipe(name, settings, hardened=hardened)
+    assert [agreement.is_correct(recipe, row) for row in labelled(texts)] == expected
+
+
+@pytest.mark.parametrize("hardened", [False, True])
+def test_each_sentence_of_ground_grpo_cites_a_document_that_says_the_same(hardened) -> None:
+    texts = ("It is Paris. The city has many bridges.", "The city is old. It is Rome.")
+    recipe = rr.recipe("ground-grpo", agreement.CITED, hardened=hardened)
+    assert [agreement.is_correct(recipe, row) for row in labelled(texts)] == [True, False]
+
+
+def test_the_other_matchers() -> None:
+    texts = ("Paris", "In Paris, it is said, by most people.", "It was Paris", "Rome")
+    verdicts = {
+        name: [matches(row) for row in labelled(texts)]
+        for name, matches in matchers.own_matchers().items()
+    }
+    assert verdicts == {
+        "exact match": [True, False, False, False],
+        "substring match": [True, True, True, False],
+        "token F1 ≥ 0.5": [True, False, True, False],
+        "decided right": [True, False, True, False],
+        "lenient match": [True, True, True, False],
+    }
+
+
+def labelled(texts) -> list[agreement.Labelled]:
+    return [agreement.Labelled("Which city?", ("Paris",), text, True, "test") for text in texts]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "settings", "systems"), hardening.RECIPES)
-def test_the_figures_of_the_cost_are_those_of_the_recipes(shared, name, settings, systems) -> None:
+@pytest.mark.parametrize(("name", "settings", "form", "systems"), hardening.RECIPES)
+def test_the_figures_of_the_cost_are_those_of_the_recipes(
+    shared, name, settings, form, systems
+) -> None:
     folder = shared / "data" / "evouna"
     files = [folder / f"{data}_half.jsonl" for data in ("nq", "tq")]
     rows = [row for file in files for row in agreement.read(file, systems)]
     written = (RESULTS / "hardening.md").read_text("utf-8").splitlines()
-    for line in hardening.lines_of(name, settings, rows):
+    for line in hardening.lines_of(name, settings, form, hardening.length_of(systems), rows):
         assert line in written, REPEAT.format("hardening")
 
 
@@ -62,5 +93,5 @@ def test_the_figures_of_the_cost_are_those_of_the_recipes(shared, name, settings
 @pytest.mark.parametrize("hardened", [False, True])
 def test_the_figures_of_the_agreement_are_those_of_the_recipes(shared, hardened) -> None:
     rows = agreement.read(shared / "data" / "evouna" / "nq_half.jsonl")
-    line = agreement.line("rag-total", {}, rows, "NQ", hardened=hardened)
+    line = agreement.line("rag-total", {}, rows, "NQ, long", hardened=hardened)
     assert line in (RESULTS / "agreement.md").read_text("utf-8"), REPEAT.format("agreement")

@@ -134,8 +134,8 @@ def test_an_error_record_has_the_id_of_its_line() -> None:
 
 
 def test_totals_of_parts_are_the_totals_of_the_whole() -> None:
-    decided = rr.Score(None, details={"decided_by": "judge"})
-    scores = [SCORE, decided, rr.Score(1.0, {"a": 0.0}, None, {"decided_by": "rules"})]
+    decided = rr.Score(None, details={"decision": "undecided", "decided_by": "judge"})
+    scores = [SCORE, decided, rr.Score(1.0, {"a": 0.0}, None, {"decision": "right"})]
     whole, merged = Totals(), Totals()
     for score in scores:
         whole.add(score, truncated=score.value is None)
@@ -146,7 +146,7 @@ def test_totals_of_parts_are_the_totals_of_the_whole() -> None:
     merged.add_error(RowError("x"))
     assert whole == merged
     assert whole.means() == {"reward": 0.75, "correct": 1.0, "a": 0.5}
-    assert whole.decided_by == {"judge": 1, "rules": 1}
+    assert whole.decisions == {"judge": 1, "right": 1}
     lines = list(summary(whole, 1.0, "signature"))
-    assert "cascade: the judge decided 1 of 2 answers (50.0%)" in lines
+    assert "answers: 1 right · 1 decided by the judge" in lines
     assert (whole.rows, whole.errors, whole.not_scored, whole.truncated) == (3, 1, 1, 1)

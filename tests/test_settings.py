@@ -88,7 +88,7 @@ def test_null_and_whole_numbers():
         ("arena", {"bonus.value": True}, "setting bonus.value: Expected float, got bool"),
         ("arena", {"metric": "bleu"}, "setting accuracy.metric: Invalid enum value 'bleu'"),
         ("arena", {"relevance.min_precision": 2}, "setting relevance.min_precision: Expected"),
-        ("arena", {"accuracy.strict": "yes"}, "setting accuracy.strict: Expected bool, got str"),
+        ("arena", {"accuracy.strict": "yes"}, "has no setting .* 0.8.0; use 'accuracy.undecided'"),
         ("lear", {"length.tau": 0}, "setting length.tau: Expected float > 0"),
         ("lear", {"answers": []}, "setting answers: Expected array of length >= 1"),
         ("lear", {"answers": "r,x"}, r"setting answers\[1\]: Invalid enum value 'x'"),
@@ -223,16 +223,22 @@ def test_the_hardened_profiles_of_the_specification():
             >= {
                 "aggregate": "answers",
                 "citation.minimal": True,
-                "exact_match.strict": True,
+                "exact_match.counts": "supported",
                 "refusal.strict": True,
                 "exact_match.normalizer": "unicode",
             }.items()
         )
-    assert profile("lear").items() >= {"length.gated": True, "normalizer": "unicode"}.items()
+    assert profile("lear").items() >= {"length.gated": True, "undecided": "wrong"}.items()
     assert (
         profile("truthrl").items()
-        >= {"abstention.alone": True, "strict": True, "normalizer": "unicode"}.items()
+        >= {"abstention.alone": True, "undecided": "wrong", "normalizer": "unicode"}.items()
     )
+    for name in ("arena", "naive-grpo", "rag-total", "ctrl-rag", "ctrl-rag-clr"):
+        assert profile(name)["accuracy.undecided"] == "wrong"
+    for name in ("search-r1", "stepsearch", "igpo"):
+        assert profile(name)["undecided"] == "wrong"
+    for name in ("rag-total", "ctrl-rag", "ctrl-rag-clr"):
+        assert profile(name)["accuracy.reads"] == "answer"
     assert (
         profile("ctrl-rag").items()
         >= {
@@ -240,8 +246,7 @@ def test_the_hardened_profiles_of_the_specification():
             "no_spread": "one",
             "among": "correct",
             "floor": 0.1,
-            "accuracy.reads": "final",
-            "accuracy.strict": True,
+            "accuracy.undecided": "wrong",
             "accuracy.normalizer": "unicode",
         }.items()
     )

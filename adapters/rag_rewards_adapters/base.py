@@ -20,6 +20,7 @@ from rag_rewards.rows.columns import check_columns, column_names
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards.training.turn_sums import TurnSums
+from rag_rewards_adapters.group_values import undecided_metric
 from rag_rewards_adapters.turn_rows import SearchCheck
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 
@@ -196,6 +197,7 @@ class TrainerReward(ABC, Generic[B]):
             if present:
                 means[name] = fmean(present)
         means[f"{self.__name__}/not_scored"] = float(list(values).count(None))
+        means |= undecided_metric(self.__name__, scores)
         self._write_log(batch, columns, means)
 
     def _logged_columns(

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import Score
+from rag_rewards.rows.decisions import decisions_of, undecided_share
 from rag_rewards.training.advantages import advantages_of_groups
 
 
@@ -45,8 +46,22 @@ def with_group_means(values: Sequence[float | None], groups: Groups) -> list[flo
 
 
 def component_metrics(name: str, score: Score) -> dict[str, float]:
-    """Return the components that have a value, as `name/component`."""
-    return {f"{name}/{key}": value for key, value in score.components.items() if value is not None}
+    """Return the components that have a value, as `name/component`, and `name/undecided`."""
+    values = {f"{name}/{key}": v for key, v in score.components.items() if v is not None}
+    return values | undecided_metric(name, [score])
+
+
+def undecided_metric(name: str, scores: Sequence[Score | None]) -> dict[str, float]:
+    """Return the share of undecided answers as `name/undecided`; empty if no answer is decided.
+
+    Answers with nothing in common with a gold answer do not count as undecided. For one score, the
+    value is 1 or 0.
+
+    >>> undecided_metric("arena", [Score(0.0, details={"decision": "wrong"}), None])
+    {'arena/undecided': 0.0}
+    """
+    share = undecided_share(decisions_of(scores))
+    return {} if share is None else {f"{name}/undecided": share}
 
 
 def component_means(
@@ -54,7 +69,7 @@ def component_means(
 ) -> dict[str, float]:
     """Return the mean of each component as `name/component`, and the number of unscored rollouts.
 
-    A component without any value is left out.
+    A component without any value is left out. `name/undecided` is the share of undecided answers.
     """
     means = {}
     for component in components:
@@ -66,4 +81,4 @@ def component_means(
         if present:
             means[f"{name}/{component}"] = fmean(present)
     means[f"{name}/not_scored"] = float(sum(score is None for score in scores))
-    return means
+    return means | undecided_metric(name, scores)

@@ -29,7 +29,7 @@ log = logging.getLogger("rag_rewards")
 class RewardFunction:
     """A recipe as a function of queries, prompts and labels (lists of one item since 0.9.1).
 
-    `error_value` is the reward of an unscored rollout, because the trainer ignores exceptions and
+    `error_value` is the reward of an invalid row, because the trainer ignores exceptions and
     continues without a reward. Such a rollout is counted in `failed`, logged, and marked as
     `rag_rewards_error`. Without `error_value`, the error is raised. The failure of a model
     (BackendError) is always raised, because it would replace only the rewards of those rollouts of
@@ -64,7 +64,7 @@ class RewardFunction:
             log.error("%d rollouts are unscored so far; last error: %s", self.failed, reason)
         raise_failure(results)
         names = self.scorer.reward.component_names
-        answer = response_of(results, names, self.error_value)
+        answer = response_of(results, names, self.error_value, self.scorer.decides_answers)
         return {
             "rewards": answer.rewards,
             "scores": answer.scores,

@@ -138,7 +138,7 @@ def executor(
             **further: Any,
         ) -> Output:
             if stop is not None:
-                # In place: the samples of a prompt are known by their common object.
+                # In place, because the samples of a prompt are identified by their common object.
                 sampling_params.stop, sampling_params.include_stop_str_in_output = stop, True
 
             async def generate() -> Output:
@@ -323,7 +323,12 @@ class AgentScoring:
 
         All rollouts have the same names.
         """
-        answer = response_of([result], self.reward.component_names, self.options.error_value)
+        answer = response_of(
+            [result],
+            self.reward.component_names,
+            self.options.error_value,
+            self.reward.decides_answers,
+        )
         logs = dict(answer.extra_logs)
         if self.options.std_floor is not None:
             logs[RAW_REWARD] = answer.rewards

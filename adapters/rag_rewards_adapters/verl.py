@@ -169,7 +169,7 @@ def _rollout(response: str, ground_truth: Any, extra_info: Any) -> Rollout | Rol
 
 def _numbers(scorer: Scorer, result: ScoreOrError) -> dict[str, float]:
     score = valid_score(result, scorer.models)
-    numbers = extra_numbers(score, defines_correct(scorer.reward))
+    numbers = extra_numbers(score, defines_correct(scorer.reward), scorer.decides_answers)
     return {"score": float(score.value or 0.0), **numbers}
 
 

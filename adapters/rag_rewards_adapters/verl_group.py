@@ -224,7 +224,7 @@ class RagGroupAgentLoop:
             state.sums.check(scores)
         has_correct, seconds = defines_correct(scorer.reward), time.perf_counter() - started
         for i, (session, score) in enumerate(zip(sessions, scores, strict=True)):
-            information = extra_numbers(score, has_correct)
+            information = extra_numbers(score, has_correct, scorer.decides_answers)
             if credit.gives_advantages:
                 information[VALUE] = float(score.value or 0.0)
             if credit.method is not None:

@@ -76,7 +76,9 @@ class RagRewardManager(RewardManagerBase):  # type: ignore[misc]
         self._sums.check([score])
         return {
             "reward_score": float(score.value or 0.0),
-            "reward_extra_info": extra_numbers(score, defines_correct(self.scorer.reward)),
+            "reward_extra_info": extra_numbers(
+                score, defines_correct(self.scorer.reward), self.scorer.decides_answers
+            ),
         }
 
     async def _score(self, scorer: Scorer, item: Any) -> ScoreOrError:

@@ -12,6 +12,7 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import recipes_of
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import DATASET_FIELDS, label_fields, rollout_from_columns, to_builtins
+from rag_rewards.rows.decisions import decisions_of, undecided_share
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.unscored_handler import with_value
 
@@ -97,14 +98,17 @@ def _with_setting(error: RolloutError, models: Models) -> RolloutError:
     return detailed
 
 
-def extra_numbers(score: Score, has_correct: bool) -> dict[str, float]:
+def extra_numbers(score: Score, has_correct: bool, decides: bool = False) -> dict[str, float]:
     """Return the extra information of a rollout: its components, and `acc` if `has_correct`.
 
-    All rollouts have the same keys; a missing value is NaN.
+    If the recipe `decides` on answers, `undecided` states whether this one is undecided. All
+    rollouts have the same keys; a missing value is NaN.
     """
     values = dict(score.components)
     if has_correct:
         values["acc"] = score.correct
+    if decides:
+        values["undecided"] = undecided_share(decisions_of([score]))
     return {name: math.nan if value is None else float(value) for name, value in values.items()}
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rag_rewards.audit.cases import TEMPLATES
+from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.rollout import Rollout
-from rag_rewards.text.normalize import Unicode
 from rag_rewards.text.refusal import ABSTENTIONS, REFUSAL
-from rag_rewards.text.strict import strict_contains
 
 ABSTENTION = ABSTENTIONS[0]
 WRONG_ANSWERS = ("Bonn", "Oslo", "Lima", "Quito", "Hanoi")
@@ -225,7 +224,7 @@ def _copies(target: Target) -> Iterator[AttackPair]:
     ):
         yield AttackPair(attack, name, target.with_thinking(thinking, target.wrong[0]), honest)
     extract = _EXTRACT.search(target.response)
-    if extract is not None and strict_contains(extract[1], [target.gold], Unicode()):
+    if extract is not None and any(stated_answers(extract[1], [target.gold])):
         longest = max(texts, key=len)
         attacked = target.response.replace(extract[0], f"<extract>{longest}</extract>")
         yield AttackPair(23, "whole document as extract", attacked, target.response)

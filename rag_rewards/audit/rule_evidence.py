@@ -4,7 +4,7 @@ An audit compares two versions of the same row, so that simple rules suffice if 
 versions alike. Models replace the rules when they are available. The rules:
 
 - Log-probabilities: a word of a left-out document is more likely with the document, by 0.5 nats.
-- Entailment: the premise contains most words of the hypothesis.
+- Entailment: the premise contains most words of the hypothesis, and each that turns a meaning.
 - Contradiction: the response names something from the documents, and not the gold answer.
 - Masked answers: the gold answer if the section contains it.
 - Verdicts: 1 if the response asserts the gold answer, if the documents entail a claim, or if there
@@ -37,6 +37,9 @@ from rag_rewards.evidence.needs import (
     TurnLogProbsNeed,
     VerdictNeed,
 )
+from rag_rewards.matching.mentions import agrees, rivals, stated_answers
+from rag_rewards.matching.reading import read_words
+from rag_rewards.matching.tables import tables
 from rag_rewards.output_form import ANY_FORM
 from rag_rewards.recipes.sample import ROW
 from rag_rewards.reward import Reward
@@ -53,7 +56,8 @@ from rag_rewards.rows import decode_row
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Unicode
 from rag_rewards.text.rubrics import ROOT
-from rag_rewards.text.strict import strict_contains
+from rag_rewards.text.statements import sentences
+from rag_rewards.text.url_citations import without_url_citations
 
 COMPANIONS: tuple[Row, ...] = (
     {"response": ANY_FORM.write("The capital is Paris", think="Hm. " * 9)},
@@ -103,11 +107,14 @@ def with_evidence(recipe: Reward, rollout: Rollout) -> Rollout:
 def entailment_score(premise: str, hypothesis: str) -> float:
     """Return 0.95 if the premise contains most words of the hypothesis, else 0.05.
 
-    A negation that only the hypothesis contains gives 0.05.
+    A word that turns a meaning, and that only the hypothesis contains, gives 0.05.
     """
+    turning = {word.folded for word in read_words(hypothesis)} & tables().turning
+    if turning and not turning <= {word.folded for word in read_words(premise)}:
+        return 0.05
     premise_words = set(_WORD.findall(premise.lower()))
     claims = set(_WORD.findall(hypothesis.lower())) - _FUNCTION_WORDS
-    if not claims or claims & {"not", "never", "no"} - premise_words:
+    if not claims:
         return 0.05
     return 0.95 if len(claims & premise_words) >= 0.75 * len(claims) else 0.05
 
@@ -203,7 +210,21 @@ def _section_names_gold(rollout: Rollout, part: str) -> bool:
     content = " ".join(
         section for name in names for section in re.findall(rf"<{name}>([^<]*)</{name}>", text)
     )
-    return any(strict_contains(content, aliases, Unicode()) for aliases in rollout.gold)
+    return any(stated_answers(content, rollout.gold))
+
+
+def _asserts(text: str, rollout: Rollout, aliases: Sequence[str]) -> bool:
+    """Return whether a text states a gold answer, and no other one, in words of the documents."""
+    question, documents = rollout.question or "", rollout.documents or rollout.retrieved
+    sources = [*(document.text for document in documents), *aliases]
+    bare = strip_markers(without_url_citations(text), compiled())
+    parts = [part for part in sentences(bare) if part.strip()]
+    return (
+        any(any(stated_answers(part, aliases, question, sources)) for part in parts)
+        and not any(rivals(parts, aliases, question))
+        and not any(word.is_sign for word in read_words(bare))
+        and agrees(bare, aliases, question, sources, closely=True)
+    )
 
 
 def _names(rollout: Rollout, need: EntitiesNeed) -> dict[str, str | None]:
@@ -211,7 +232,7 @@ def _names(rollout: Rollout, need: EntitiesNeed) -> dict[str, str | None]:
     text = need.question.response if need.question else ""
     gold = rollout.gold[0]
     names: dict[str, str | None] = dict.fromkeys(need.placeholders)
-    if ROOT in names and strict_contains(text, gold, Unicode()):
+    if ROOT in names and _asserts(text, rollout, gold):
         names[ROOT] = gold[0]
     return names
 
@@ -220,7 +241,7 @@ def _is_consistent(rollout: Rollout, text: str) -> bool:
     """Return whether a text asserts the gold answer, or names nothing from the documents."""
     text = strip_markers(text, compiled())
     if rollout.answers is not None and all(
-        strict_contains(text, aliases, Unicode()) for aliases in rollout.gold
+        _asserts(text, rollout, aliases) for aliases in rollout.gold
     ):
         return True
     documents = rollout.documents or rollout.retrieved
@@ -242,7 +263,7 @@ def _verdict(rollout: Rollout, need: VerdictNeed) -> Literal[0, 1]:
             return 1 if _is_consistent(rollout, question.response) else 0
     golds = [alias for question in need.questions for alias in question.gold]
     is_right = any(
-        strict_contains(question.response.replace("、", ", "), golds, Unicode())
+        _asserts(question.response, rollout, golds)
         for question in need.questions
         if len(question.response.split()) <= _MAX_ANSWER_WORDS
     )

@@ -41,6 +41,7 @@ from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.report.terminal import titled_table
+from rag_rewards.rows.decisions import decisions_text, undecided_warning
 from rag_rewards.shorten import plain
 from rag_rewards.tracking import TrackerName, check_tracker, tracked
 from rag_rewards.tracking.evaluation import track_evaluation
@@ -207,6 +208,10 @@ def _print_run(console: Console, run: RunReport) -> None:
     if run.truncated:
         counts.append(f"{run.truncated:,} truncated at the length limit")
     console.print(Text.assemble((plain(run.name), "bold"), f"   {', '.join(counts)}"))
+    if run.decisions:
+        console.print(Text(f"answers: {decisions_text(run.decisions)}"))
+    if warning := undecided_warning(run.decisions):
+        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     _print_errors(console, run.broken)
     if run.metrics:
         console.print(_metric_table("", run.metrics))

@@ -22,6 +22,8 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.loading import recipes_of
+from rag_rewards.output_form import ANY_FORM, OutputForm
 from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.rows.column_map import missing_fields_hint
 from rag_rewards.settings import did_you_mean
@@ -100,7 +102,9 @@ def init(
     for path in write(trainer, start, folder):
         print(path)
     files = [path for path in (data, validation) if path and isfile(path)]
-    print_messages(filter(None, map(unprepared, files)))
+    forms = [recipe.output_form for recipe in recipes_of(start.reward)]
+    form = forms[-1] if start.spec.hardened else ANY_FORM
+    print_messages(filter(None, (unprepared(path, form) for path in files)))
     if fault := check(trainer, folder):
         print(f"the installed {trainer} does not accept: {fault}", file=sys.stderr)
         return 1
@@ -155,8 +159,8 @@ _PROMPTS = frozenset(("prompt", "messages", "input", "responses_create_params"))
 """The fields with the prompt in the rows of `rag-rewards prepare` and `rag-rewards select`."""
 
 
-def unprepared(path: str) -> str:
-    """Return what to do with a data file whose first row has no prompt, or ""."""
+def unprepared(path: str, form: OutputForm = ANY_FORM) -> str:
+    """Return what to do with a data file whose first row has no prompt for a form, or ""."""
     from rag_rewards.datasets.records import Records  # takes time to import
 
     try:
@@ -164,8 +168,15 @@ def unprepared(path: str) -> str:
             _, row = next(iter(records), (0, None))
     except UsageError as error:
         return str(error)
-    if not isinstance(row, Mapping) or _PROMPTS & row.keys():
+    if not isinstance(row, Mapping):
         return ""
+    if present := _PROMPTS & row.keys():
+        if any(form.answer_mark in str(row[name]) for name in present):
+            return ""
+        return (
+            f"the prompts of {path} do not request the {form.answer_name}, which the hardened "
+            "profile reads: write them with `rag-rewards prepare --hardened`"
+        )
     hint = missing_fields_hint("question", {"response": "", **row})
     return f"{path} has no prompts: write them with `rag-rewards prepare rows`{hint}"
 

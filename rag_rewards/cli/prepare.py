@@ -45,6 +45,7 @@ def prepare(
     resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
     progress: Progress = None,
     recipe: Annotated[str, Parameter(alias="-r", group=RECIPE)],
+    hardened: Annotated[bool, Parameter(negative="", group=RECIPE)] = False,
     prompt: Annotated[PromptOptions, Parameter(name="*", group=PROMPT)] = PROMPT_DEFAULTS,
     subset: Annotated[SubsetOptions, Parameter(name="*", group="Sampling")] = SUBSET_DEFAULTS,
     documents: Annotated[DocumentOptions, Parameter(name="*", group=DOCUMENTS)] = DOCUMENT_DEFAULTS,
@@ -82,6 +83,9 @@ def prepare(
         Show a progress bar. By default, it is shown on a terminal.
     recipe
         Use the prompt of this recipe. See `rag-rewards recipes`.
+    hardened
+        Prepare for the hardened profile: check that the prompt requests the section or box with
+        the answer, and record the profile in the data card.
     """
     options = PrepareOptions(
         dataset,
@@ -93,6 +97,7 @@ def prepare(
         progress=sys.stderr.isatty() if progress is None else progress,
         columns=columns,
         resume=resume,
+        hardened=hardened,
         **with_line_breaks(vars(prompt)),
         **vars(subset),
         **vars(documents),

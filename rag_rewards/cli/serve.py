@@ -48,9 +48,10 @@ class RequestOptions:
     breaker_seconds: float = 5.0
     """Minimum duration of these failures, and time until the server is tried again, in seconds."""
     on_error: Literal["fail", "value"] = "fail"
-    """For an unscored rollout, POST /openrlhf returns an error (fail) or --error-value (value)."""
+    """For an invalid row, POST /openrlhf returns an error (fail) or --error-value (value). The
+    failure of a model is always an error."""
     error_value: float | None = None
-    """Value that POST /openrlhf returns for an unscored rollout."""
+    """Value that POST /openrlhf returns for an invalid row."""
 
     def __post_init__(self) -> None:
         if (self.on_error == "value") != (self.error_value is not None):

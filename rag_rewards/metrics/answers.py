@@ -99,7 +99,7 @@ class Lenient(MetricBase):
     """(1/N) Σ 1[the answer contains an alias, perhaps in another form]. Range 0 to 1.
 
     It reads partial names, dates of different granularity and other free forms, see
-    `text.lenient`. If several answers are required, the answer must contain all of them.
+    `matching.lenient`. If several answers are required, the answer must contain all of them.
     """
 
     reads: Reads = "auto"

@@ -11,7 +11,7 @@ from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.rewards.answer import judge_references
-from rag_rewards.rewards.cascade import CERTAINTY, check_certainty, decide
+from rag_rewards.rewards.answer_decision import Ask, decide_answer
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
@@ -23,26 +23,24 @@ COMPONENT = "accuracy"
 @dataclass(frozen=True, repr=False)
 @check_choices
 class CascadeAccuracy(MetricBase):
-    """(1/N) Σ 1[the answer is right], where rules decide certain answers and a judge the others.
+    """(1/N) Σ 1[the answer is right], where a judge decides on answers that rules leave undecided.
 
-    Range 0 to 1. `judge_share` is the share of the answers that the judge decides: those about
-    which the rules are less certain than `certainty`, 0.5 to 1. The judge gets the question of
-    ARENA. If several answers are required, the answer must contain all of them.
+    Range 0 to 1. The rules are those of `matching.decide`. `judge_share` is the share of the
+    answers that the judge decides on; with ask="doubtful", these are also right ones that equal no
+    gold answer. The judge gets the question of ARENA. If several answers are required, the answer
+    must contain all of them.
     """
 
-    certainty: float = CERTAINTY
+    ask: Ask = "undecided"
     reads: Reads = "auto"
 
     name = "cascade"
     parts = ("right", "judged", "rows")
     further_ratios = MappingProxyType({"judge_share": ("judged", "rows")})
 
-    def __post_init__(self) -> None:
-        check_certainty(self.certainty)
-
     def needs(self, rollout: Rollout) -> Sequence[Need]:
         text = (read_answer(rollout, self.reads) or "").strip()
-        if decide(text, rollout, self.certainty).verdict is not None:
+        if not decide_answer(text, rollout, ask=self.ask).is_judged:
             return ()
         gold = judge_references(rollout.gold)
         question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
@@ -51,8 +49,8 @@ class CascadeAccuracy(MetricBase):
     def gauge(self, cache: AnswerCache) -> Gauge:
         def measure(row: ScoredRow) -> tuple[float, ...]:
             text = (cache.answer(row, self.reads) or "").strip()
-            decision = decide(text, row, self.certainty)
+            decision = decide_answer(text, row, ask=self.ask)
             is_right = decision.is_right(row, COMPONENT)
-            return float(is_right), float(decision.verdict is None), 1.0
+            return float(is_right), float(decision.is_judged), 1.0
 
         return measure

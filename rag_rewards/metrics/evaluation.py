@@ -101,6 +101,8 @@ class RunReport(msgspec.Struct, kw_only=True):
     broken: list[ErrorCount]
     metrics: list[MetricReport]
     by: dict[str, dict[str, list[MetricReport]]] = {}
+    decisions: dict[str, int] = {}
+    """The counts of the decisions on answers that the rows state, see `rows.decisions`."""
     agreement: list[MetricAgreement] = []
     """The agreement of the metrics of rows with the label."""
 
@@ -276,6 +278,7 @@ def _report(
         broken=run.errors.counts(),
         metrics=reports,
         by=by_field,
+        decisions=dict(run.decisions),
         agreement=agreement,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -113,6 +114,8 @@ class MeasuredRun:
     truncated: int = 0
     unscored: int = 0
     with_documents: int = 0
+    decisions: Counter[str] = field(default_factory=Counter)
+    """The counts of the decisions on answers that the rows state, see `rows.decisions`."""
     errors: ErrorCounter = field(default_factory=ErrorCounter)
     ids: list[str] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)

@@ -24,6 +24,7 @@ from rag_rewards.metrics.metric import GroupMetric, Metric, Parts, RowMetric
 from rag_rewards.metrics.subsets import label_reader
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, ScoredRow, decode_line
+from rag_rewards.rows.decisions import decided_as
 from rag_rewards.shorten import shorten
 
 Gather = Callable[[Sequence[ScoredRow]], Sequence["ScoredRow | RolloutError"]]
@@ -74,6 +75,8 @@ def measure(
             run.truncated += row.finish_reason == "length"
             run.unscored += row.error is not None
             run.with_documents += bool(row.documents)
+            if decision := decided_as(row.details or {}):
+                run.decisions[decision] += 1
             for field_name, label_of in readers.items():
                 run.labels[field_name].append(label_of(row, line))
         cache = AnswerCache()

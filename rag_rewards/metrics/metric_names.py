@@ -33,7 +33,7 @@ from rag_rewards.metrics.search import Searches, SearchRecall
 from rag_rewards.metrics.trust_score import TrustScore
 from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
 from rag_rewards.metrics.truthful_helpfulness import TruthfulHelpfulness
-from rag_rewards.settings import did_you_mean
+from rag_rewards.settings import REPLACED, closed_sets, did_you_mean
 
 METRICS: dict[str, type[Any]] = {
     "em": ExactMatch,
@@ -94,12 +94,18 @@ def metric_of(text: str) -> Metric:
     settings: dict[str, Any] = _settings(key, inside or "")
     if key.endswith("@k"):
         settings["k"] = k or "k"
+    kind: Any = METRICS[key]
     try:
-        metric: Metric = msgspec.convert(settings, METRICS[key], strict=False)
+        metric: Metric = msgspec.convert(settings, kind, strict=False)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).replace("`", "").partition(" - at $.")
         if path == "k":
             raise UsageError(f"{key}: k must be an integer, for example {name}@8") from None
+        for setting, choices, _ in closed_sets(kind):
+            if setting == path:
+                problem = (
+                    f"expected one of {', '.join(map(str, choices))}, found {settings[path]!r}"
+                )
         raise UsageError(f"metric {key}: {path or 'settings'}: {problem}") from None
     return metric
 
@@ -112,10 +118,15 @@ def _settings(metric: str, inside: str) -> dict[str, str]:
         if not equals:
             raise UsageError(f"metric {metric}: expected key=value, found {pair.strip()!r}")
         if key not in names:
-            hint = did_you_mean(key, names) if names else "; it has no settings"
-            raise UsageError(f"metric {metric} has no setting {key!r}{hint}")
+            raise UsageError(f"metric {metric} has no setting {key!r}{_hint(key, names)}")
         settings[key] = value
     return settings
+
+
+def _hint(key: str, names: Sequence[str]) -> str:
+    if (replacement := REPLACED.get(key)) in names:
+        return f" since version 0.8.0; use {replacement!r}"
+    return did_you_mean(key, names) if names else "; it has no settings"
 
 
 def metrics_of(lists: Sequence[str]) -> tuple[list[Metric], list[str]]:

@@ -10,7 +10,7 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase
 from rag_rewards.metrics.truth import outcome_of
-from rag_rewards.rewards.cascade import CERTAINTY
+from rag_rewards.rewards.answer_decision import Ask
 from rag_rewards.rewards.truthfulness import Reasoning, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -28,7 +28,7 @@ class ReasoningScore(MetricBase):
 
     The verdict `reasoning` is that of the component `reasoning` of the recipe `truthrl`. Further
     values are the same share of the responses whose answer is `correct`, `uncertain` or
-    `incorrect`; `verifier`, `normalizer`, `reads` and `certainty` decide this as in
+    `incorrect`; `verifier`, `normalizer`, `reads` and `ask` decide this as in
     `truthfulness`, and with `verifier=cascade`, `judge_share` has the same meaning as there.
     A blank response gets 0 without a verdict. Source: TruthRL, section 4.6, Tables 8 and 12.
     """
@@ -36,13 +36,13 @@ class ReasoningScore(MetricBase):
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
-    certainty: float = CERTAINTY
+    ask: Ask = "undecided"
 
     name = "reasoning-score"
     main_ratio = ("accepted", "rows")
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer, self.certainty)
+        outcome_of(self.verifier, self.normalizer, self.ask)
 
     @property
     def _is_cascade(self) -> bool:
@@ -59,13 +59,13 @@ class ReasoningScore(MetricBase):
         return ratios | ({"judge_share": ("judged", "rows")} if self._is_cascade else {})
 
     def needs(self, rollout: Rollout) -> Sequence[Need]:
-        outcome = outcome_of(self.verifier, self.normalizer, self.certainty)
+        outcome = outcome_of(self.verifier, self.normalizer, self.ask)
         answer = read_answer(rollout, self.reads)
         return [*_REASONING.needs(rollout), *outcome.needs_of(rollout, answer)]
 
     def gauge(self, cache: AnswerCache) -> Gauge:
         outcome, forms = (
-            outcome_of(self.verifier, self.normalizer, self.certainty),
+            outcome_of(self.verifier, self.normalizer, self.ask),
             cache.forms(self.normalizer),
         )
 
@@ -73,7 +73,7 @@ class ReasoningScore(MetricBase):
             truth, decision = outcome.verify(row, cache.answer(row, self.reads), forms)
             score = _REASONING.value_of(row)
             members = [float(truth == each) for each in _TRUTHS]
-            judged = () if decision is None else (float(decision.verdict is None),)
+            judged = () if decision is None else (float(decision.is_judged),)
             return score, 1.0, *members, *(score * member for member in members), *judged
 
         return measure

@@ -12,7 +12,7 @@ from rag_rewards.errors import GroupError, UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
-from rag_rewards.rewards.cascade import CERTAINTY, Decision
+from rag_rewards.rewards.answer_decision import Ask, Decision
 from rag_rewards.rewards.truthfulness import Outcome, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -36,24 +36,24 @@ class _VerifiedMetric(Protocol):
     @property
     def reads(self) -> Reads: ...
     @property
-    def certainty(self) -> float: ...
+    def ask(self) -> Ask: ...
 
 
 def _verdict_needs(metric: _VerifiedMetric, rollout: Rollout) -> list[Need]:
     """Return the needs for a verdict of a judge, if the verifier is a judge."""
-    outcome = outcome_of(metric.verifier, metric.normalizer, metric.certainty)
+    outcome = outcome_of(metric.verifier, metric.normalizer, metric.ask)
     return outcome.needs_of(rollout, read_answer(rollout, metric.reads))
 
 
 def _vote_gauge(metric: _VerifiedMetric, cache: AnswerCache) -> Callable[[ScoredRow], Mark]:
     """Return a function from a row to its vote and its judge."""
-    outcome = outcome_of(metric.verifier, metric.normalizer, metric.certainty)
+    outcome = outcome_of(metric.verifier, metric.normalizer, metric.ask)
     forms, reads = cache.forms(metric.normalizer), metric.reads
 
     def mark(row: ScoredRow) -> Mark:
         answer = cache.answer(row, reads)
         truth, decision = outcome.verify(row, answer, forms)
-        is_judged = None if decision is None else decision.verdict is None
+        is_judged = None if decision is None else decision.is_judged
         if truth == "uncertain":
             return ("", truth), is_judged
         text = (answer or "").strip()
@@ -74,9 +74,9 @@ def _judge_share(sums: Parts) -> Values:
     return {"judge_share": ratio(sums["judged"], sums["rows"])} if "judged" in sums else {}
 
 
-def outcome_of(verifier: str, normalizer: NormalizerName, certainty: float = CERTAINTY) -> Outcome:
+def outcome_of(verifier: str, normalizer: NormalizerName, ask: Ask = "undecided") -> Outcome:
     """Return TruthRL's classification of answers. Raises SettingError for invalid arguments."""
-    return Outcome(verifier=verifier, normalizer=normalizer, certainty=certainty)
+    return Outcome(verifier=verifier, normalizer=normalizer, ask=ask)
 
 
 def truthfulness(
@@ -101,8 +101,8 @@ class Truthfulness(MetricBase):
 
     By default, the answer is the box, and a missing box is a hallucination. `verifier` is that of
     the recipe `truthrl`: judge (skipped after an exact match), cascade, exact, substring or f1>=x.
-    With cascade, a judge decides the answers about which the rules are less certain than
-    `certainty`, and `judge_share` is the share of these answers. A row whose verdict is missing is
+    With cascade, a judge decides on the answers that rules leave undecided (see the setting
+    `ask`), and `judge_share` is the share of these answers. A row whose verdict is missing is
     excluded from all shares.
     """
 
@@ -112,13 +112,13 @@ class Truthfulness(MetricBase):
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
-    certainty: float = CERTAINTY
+    ask: Ask = "undecided"
 
     name = "truthfulness"
     needs = _verdict_needs
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer, self.certainty)
+        outcome_of(self.verifier, self.normalizer, self.ask)
 
     @property
     def parts(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -129,7 +129,7 @@ class Truthfulness(MetricBase):
         return self.verifier == "cascade"
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        outcome = outcome_of(self.verifier, self.normalizer, self.certainty)
+        outcome = outcome_of(self.verifier, self.normalizer, self.ask)
         forms = cache.forms(self.normalizer)
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
@@ -137,7 +137,7 @@ class Truthfulness(MetricBase):
             numbers = (float(truth == "correct"), float(truth == "uncertain"), 1.0)
             if not isinstance(decision, Decision):
                 return numbers
-            return (*numbers, float(decision.verdict is None))
+            return (*numbers, float(decision.is_judged))
 
         return measure
 
@@ -201,14 +201,14 @@ class MajorityAtK(MetricBase):
     verifier: str = "exact"
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
-    certainty: float = CERTAINTY
+    ask: Ask = "undecided"
 
     unit = "group"
     needs = _verdict_needs
     gauge = _vote_gauge
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer, self.certainty)
+        outcome_of(self.verifier, self.normalizer, self.ask)
         check_k(self.k)
 
     @property
@@ -251,7 +251,7 @@ class PassAtK(MetricBase):
     verifier: str = "exact"
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
-    certainty: float = CERTAINTY
+    ask: Ask = "undecided"
 
     unit = "group"
     main_ratio = ("passed", "groups")
@@ -259,7 +259,7 @@ class PassAtK(MetricBase):
     gauge = _vote_gauge
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer, self.certainty)
+        outcome_of(self.verifier, self.normalizer, self.ask)
         check_k(self.k)
 
     @property

@@ -10,7 +10,7 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.answer_text import AnswerCache, Reads
 from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values
 from rag_rewards.metrics.truth import Truthfulness
-from rag_rewards.rewards.cascade import CERTAINTY
+from rag_rewards.rewards.answer_decision import Ask
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import check_choices
 from rag_rewards.text.normalize import NormalizerName
@@ -48,7 +48,7 @@ class TruthfulHelpfulness(MetricBase):
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
-    certainty: float = CERTAINTY
+    ask: Ask = "undecided"
 
     name = "ths"
 
@@ -68,7 +68,7 @@ class TruthfulHelpfulness(MetricBase):
             verifier=self.verifier,
             normalizer=self.normalizer,
             reads=self.reads,
-            certainty=self.certainty,
+            ask=self.ask,
         )
 
     @property

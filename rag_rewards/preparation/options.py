@@ -110,6 +110,8 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     """Columns of fields that have another name, as in `ColumnMap`. Only for the data set rows."""
     resume: bool = False
     """Do nothing if the output is complete."""
+    hardened: bool = False
+    """Prepare for the hardened profile of the recipe, whose prompts request the answer section."""
 
     def __post_init__(self) -> None:
         if self.trainer not in get_args(Trainer):

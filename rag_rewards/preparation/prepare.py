@@ -38,7 +38,7 @@ from rag_rewards.loading import load_definition
 from rag_rewards.preparation.data_card import data_card, read_card
 from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.preparation.options import PrepareOptions
-from rag_rewards.preparation.prompt import prepared_prompt, prompt_name
+from rag_rewards.preparation.prompt import prepared_prompt, prepared_recipe, prompt_name
 from rag_rewards.preparation.result import PrepareResult
 from rag_rewards.preparation.suitability import (
     GIVEN_FIELDS,
@@ -50,7 +50,6 @@ from rag_rewards.preparation.suitability import (
 from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
 from rag_rewards.preparation.trainer_rows import trainer_row
 from rag_rewards.prompts import Prompt
-from rag_rewards.recipes import build_recipe
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rollout import Document
 from rag_rewards.signature import Signature
@@ -340,8 +339,9 @@ def _signature(options: PrepareOptions) -> str:
         settings["noise_from"] = sha256(options.noise_from)
     if options.document_pool:
         settings["document_pool"] = sha256(options.document_pool)
-    if options.columns is None:
-        del settings["columns"]  # as in the signatures of versions without this option
+    for name in ("columns", "hardened"):
+        if not settings[name]:
+            del settings[name]  # as in the signatures of versions without this option
     settings["input"] = sha256(options.source)
     settings["prompt"] = prompt_name(options)
     return str(Signature(recipe="prepare", settings=settings))
@@ -365,7 +365,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
         "recipe": options.recipe,
         "prompt": prompt_name(options),
         **({"prompt template": template} if template else {}),
-        "reward": build_recipe(load_definition(options.recipe)).signature,
+        "reward": prepared_recipe(options).signature,
         "seed": options.seed,
         "signature": _signature(options),
         "counts": result.counts(with_evidence=bool(options.documents_from)),

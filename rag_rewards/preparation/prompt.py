@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from rag_rewards.baseline_prompts import CLOSED_BOOK, DEFAULT, prompt_named
-from rag_rewards.definition import RecipeDefinition
+from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import OptionError
+from rag_rewards.loading import load_recipe, recipes_of
+from rag_rewards.output_form import OutputForm
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.prompt_template import PromptTemplate, adjusted
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import BLANK, Prompt
 from rag_rewards.turns.dialects import DIALECTS
 
 _ABOUT_DOCUMENTS = ("documents", "supporting", "answerable")
@@ -34,7 +36,9 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
     if options.prompt_template is not None:
         template = PromptTemplate.read(options.prompt_template)
     forms = (options.document_form, options.document_separator)
-    prompt = adjusted(prompt, recipe.output, template, *forms)
+    form = prepared_recipe(options).output_form
+    prompt = adjusted(prompt, form, template, *forms)
+    _check_answer(prompt, form, name, options)
     if prompt.shows_gold and options.trainer != "none":
         raise OptionError(
             "{prompt} {name} contains the gold answer, so that {trainer} {value} cannot train with "
@@ -45,6 +49,24 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
     if not prompt.shows_documents and options.trainer != "none":
         _check_training(recipe, options.trainer)
     return prompt
+
+
+def prepared_recipe(options: PrepareOptions) -> Recipe:
+    """Return the recipe of the options with its profile, of a curriculum the last one."""
+    return recipes_of(load_recipe(options.recipe, hardened=options.hardened))[-1]
+
+
+def _check_answer(prompt: Prompt, form: OutputForm, name: str, options: PrepareOptions) -> None:
+    """Raise OptionError if a prompt for the hardened profile does not request the answer's part."""
+    if not options.hardened or options.trainer == "none":
+        return
+    if form.answer_mark not in prompt.message_for(BLANK):
+        raise OptionError(
+            "{prompt} {name} does not request the {part}: choose another prompt, or leave out "
+            "{hardened}",
+            name=name,
+            part=form.answer_part(options.recipe),
+        )
 
 
 def _check_dialect(dialect: str, recipe: RecipeDefinition) -> None:

@@ -12,7 +12,7 @@ from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import SettingError, SignatureError, UnknownRecipeError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.recipes.sample import sample_rollout, sample_search
-from rag_rewards.settings import build, did_you_mean, flatten
+from rag_rewards.settings import build, current_settings, did_you_mean, flatten
 from rag_rewards.signature import CODE_KEY, Signature, StageSignature, release
 from rag_rewards.version import __version__
 
@@ -142,7 +142,7 @@ def recorded_settings(
     definition = definition or definition_of(stage.recipe)
     values = definition.defaults(hardened=stage.hardened, version=signature.version)
     own = {key: value for key, value in stage.settings.items() if key != CODE_KEY}
-    changes, decision = split_decision(own)
+    changes, decision = split_decision(current_settings(own, values))
     recorded = flatten(build(definition.settings, values | changes, stage.recipe))
     return recorded | (decision.settings if decision else {})
 

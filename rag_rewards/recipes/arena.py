@@ -186,17 +186,6 @@ _UNICODE = HardenedSetting(
     "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
 )
 _EXTRA = HardenedSetting("reject", (1,), "an answer that lists every candidate answer")
-_STRICT = HardenedSetting(
-    True,
-    (1, 2, 3),
-    "with accuracy.metric=substring, f1 or cascade: listing every candidate answer, or negating "
-    "the answer",
-)
-_CHANGED = (
-    *shared.CHANGED_ACCURACY,
-    ChangedDefault("0.4.0", "accuracy.strict", default=False, hardened=False),
-)
-
 _FORMAT = ComponentInfo(
     "format",
     "1 if the response consists of exactly the required sections, in order; otherwise 0",
@@ -276,7 +265,7 @@ ARENA = RecipeDefinition(
         "sections.repeated": _TAGS,
         "format.words": _WORDS,
         "accuracy.normalizer": _UNICODE,
-        "accuracy.strict": _STRICT,
+        "accuracy.undecided": shared.UNDECIDED,
         "accuracy.extra": _EXTRA,
         "relevance.min_precision": HardenedSetting(
             0.5, (17,), "listing every document, which earns 0.5"
@@ -324,7 +313,7 @@ ARENA = RecipeDefinition(
         "(appendix C.3)",
     ),
     changed_defaults=(
-        *_CHANGED,
+        *shared.CHANGED_ACCURACY,
         ChangedDefault("0.4.0", "relevance.notation", default="json", hardened="json"),
     ),
 )
@@ -345,11 +334,11 @@ NAIVE_GRPO = RecipeDefinition(
         "sections.repeated": _TAGS,
         "format.words": _WORDS,
         "accuracy.normalizer": _UNICODE,
-        "accuracy.strict": _STRICT,
+        "accuracy.undecided": shared.UNDECIDED,
         "accuracy.extra": _EXTRA,
     },
     rejected=shared.REJECTED,
-    changed_defaults=_CHANGED,
+    changed_defaults=shared.CHANGED_ACCURACY,
     loopholes=(
         Loophole(
             (1,),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -18,7 +17,7 @@ from rag_rewards.definition import (
 )
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
-from rag_rewards.recipes.turn_settings import EXACT_HARDENED, ExactSettings
+from rag_rewards.recipes.turn_settings import CHANGED_EXACT, EXACT_HARDENED, ExactSettings
 from rag_rewards.reward import Component, CorrectOf
 from rag_rewards.rewards.contradiction import Consistency, QueryBy, Unverified
 from rag_rewards.settings import about
@@ -72,7 +71,7 @@ class BinaryRAR(ExactSettings, frozen=True):
         Unverified,
         about(
             "0: a response without a statement gets 0, and so does, unless the row is marked as "
-            "unanswerable, a refusal or a response that asserts no gold answer of the row; "
+            "unanswerable, a refusal or a response that states no gold answer of the row; "
             "verifier: the verifier decides",
             f"{_CODE}: verifier",
         ),
@@ -137,7 +136,7 @@ BINARY_RAR = RecipeDefinition(
         Loophole(
             (21,),
             "with by=judge, the reward is as reliable as the judge; the hardened profile asks it "
-            "only about a response that asserts a gold answer, or of a row without one",
+            "only about a response that states a gold answer, or of a row without one",
             variants={21: ("verdict-beside-the-gold-answer",)},
         ),
         Loophole(
@@ -156,11 +155,11 @@ BINARY_RAR = RecipeDefinition(
             (47,),
             "instructions to the judge in a retrieved page reach the judge; the prompt marks the "
             "page as material; the hardened profile asks the judge only about a response that "
-            "asserts a gold answer, or of a row without one",
+            "states a gold answer, or of a row without one",
             variants={47: ("instructions-beside-the-gold-answer",)},
         ),
     ),
-    changed_defaults=(ChangedDefault("0.8.0", "strict", default=False, hardened=False),),
+    changed_defaults=CHANGED_EXACT,
     deviations=(
         "a verifier that fails leaves the rollout unscored; the released code counts it as 0",
         "a chunk has 512 words; the released code counts tokens",

@@ -19,7 +19,7 @@ from rag_rewards.definition import (
 )
 from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import Prompt
-from rag_rewards.recipes.turn_settings import EXACT_HARDENED, ExactSettings
+from rag_rewards.recipes.turn_settings import CHANGED_EXACT, EXACT_HARDENED, ExactSettings
 from rag_rewards.reward import Component
 from rag_rewards.rewards.rubrics import CitedIn, Over, RubricReward, Rubrics
 from rag_rewards.settings import Settings, about
@@ -200,7 +200,7 @@ CARR = RecipeDefinition(
     ),
     changed_defaults=(
         ChangedDefault("0.8.0", "cited_in", default="text", hardened="text"),
-        ChangedDefault("0.8.0", "strict", default=False, hardened=False),
+        *CHANGED_EXACT,
     ),
     deviations=(
         "a judge that fails leaves the rollout unscored; the released code counts it as 0",

@@ -205,12 +205,14 @@ HARDENED_SECTIONS = HardenedSetting("missing", (7, 12), "many answer sections, o
 HARDENED_ACCURACY = {
     "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
     "accuracy.reads": HardenedSetting(
-        "final", (1, 9, 10), "a right answer anywhere in a long response"
+        "answer", (1, 9, 10), "a right answer anywhere in a long response"
     ),
-    "accuracy.strict": HardenedSetting(
-        True, (1, 2, 3, 30), "listing every candidate answer, or negating the answer"
-    ),
+    "accuracy.undecided": shared.UNDECIDED,
 }
+CHANGED_ACCURACY = (
+    *shared.CHANGED_ACCURACY,
+    ChangedDefault("0.8.0", "accuracy.reads", "response", "final"),
+)
 _CLR = {
     "sections.repeated": HARDENED_SECTIONS,
     "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking section"),
@@ -281,7 +283,7 @@ TRAINING = Training(
 DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
 _CHANGED = (
     ChangedDefault("0.3.0", "threshold_on", "contribution", "contribution"),
-    *shared.CHANGED_ACCURACY,
+    *CHANGED_ACCURACY,
 )
 
 CTRL_RAG = RecipeDefinition(

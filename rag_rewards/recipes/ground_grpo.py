@@ -23,7 +23,7 @@ from rag_rewards.prompts import LAYOUT, Prompt
 from rag_rewards.recipes import shared, trust_align
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
-from rag_rewards.rewards.grounding import Aggregate, EarnedBy, Grounding, JudgeBy
+from rag_rewards.rewards.grounding import Aggregate, Counts, EarnedBy, Grounding, JudgeBy
 from rag_rewards.rewards.process import Process
 from rag_rewards.rewards.refusal import Matcher, RefusalDetector
 from rag_rewards.rollout import Rollout
@@ -82,9 +82,14 @@ class ExactMatchSettings(Settings, frozen=True):
     dates: Annotated[
         bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
     ] = False
-    strict: Annotated[bool, about("the response must assert the answer, not only mention it")] = (
-        False
-    )
+    counts: Annotated[
+        Counts,
+        about(
+            "gold answers that count; mentioned: all that a statement contains; supported: those "
+            "that a statement contains as whole words and its citations support",
+            "paper, Eq. 1: mentioned",
+        ),
+    ] = "mentioned"
     precise: Annotated[
         bool, about("with aggregate=answers, each additional item of a list lowers the reward")
     ] = False
@@ -238,7 +243,7 @@ def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
         fold_accents=settings.exact_match.fold_accents,
         numbers=settings.exact_match.numbers,
         dates=settings.exact_match.dates,
-        strict=settings.exact_match.strict,
+        counts=settings.exact_match.counts,
         precise=settings.exact_match.precise,
         together=settings.citation.together,
         every=settings.citation.every,
@@ -264,8 +269,10 @@ _HARDENED = {
     "format.words": HardenedSetting(True, (11, 24), "an answer that contains only '.'"),
     "aggregate": HardenedSetting("answers", (25, 30), "repeating the same right sentence"),
     "exact_match.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
-    "exact_match.strict": HardenedSetting(
-        True, (1, 2, 3, 30), "listing every candidate answer, or negating the answer"
+    "exact_match.counts": HardenedSetting(
+        "supported",
+        (1, 2, 3, 30),
+        "gold answers in lists, negations and quotations, which no citation supports",
     ),
     "exact_match.precise": HardenedSetting(True, (1, 30), "a list of every candidate answer"),
     "citation.together": HardenedSetting(
@@ -282,6 +289,7 @@ _HARDENED = {
 }
 _REJECTED = {"refusal.matcher": {"semantic": "accepts a refusal together with an answer"}}
 _CHANGED = (
+    ChangedDefault("0.8.0", "exact_match.counts", default="mentioned", hardened="supported"),
     ChangedDefault("0.4.0", "citation.pattern", OLD_CITATION, OLD_CITATION),
     ChangedDefault("0.4.0", "citation.every", default=False, hardened=False),
     ChangedDefault("0.8.0", "refusal.earned_by", default="any", hardened="any"),
@@ -291,6 +299,11 @@ _LOOPHOLES = (
         (1, 2, 3),
         "a gold answer also counts inside a list, a negation or another word",
         is_closed=True,
+    ),
+    Loophole(
+        (2,),
+        "a gold answer that a document itself denies counts in the words of this document",
+        variants={2: ("entailed",)},
     ),
     Loophole((6,), "the normalizer squad treats 3.14 as 314", is_closed=True),
     Loophole(

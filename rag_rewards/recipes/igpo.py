@@ -20,9 +20,10 @@ from rag_rewards.definition import (
 )
 from rag_rewards.evidence.answer_template import before_answer
 from rag_rewards.evidence.needs import Baseline
+from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
-from rag_rewards.recipes.turn_settings import HARDENED, UNICODE, StrictSettings
+from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
 from rag_rewards.reward import Component, CorrectOf
 from rag_rewards.rewards.igpo import Count, Curriculum, IgpoReward, Tokens
 from rag_rewards.rewards.information_gain import Kind
@@ -127,7 +128,7 @@ class Credit(CreditSettings, frozen=True):
     ] = 1.0
 
 
-class Igpo(StrictSettings, frozen=True):
+class Igpo(DecidedSettings, frozen=True):
     """Settings of IGPO."""
 
     gain: GainSettings = GainSettings()
@@ -161,9 +162,9 @@ def igpo(settings: Igpo) -> Recipe:
         curriculum=Curriculum(gain.curriculum),
         likelihood=LikelihoodReader(gain.alias, gain.first_tokens, gain.first_weight),
         template=settings.template,
-        answer=settings.strict_match("outcome", settings.outcome.metric),
+        answer=settings.decided_match("outcome", settings.outcome.metric),
         tokens=settings.outcome.tokens,
-        exact=settings.strict_match("outcome", "exact"),
+        exact=settings.decided_match("outcome", "exact"),
         bad_format=settings.bad_format,
         reading=settings.reading(),
         repeated=settings.repeated_answer,
@@ -218,9 +219,7 @@ IGPO = RecipeDefinition(
     hardened={
         **HARDENED,
         "normalizer": UNICODE,
-        "strict": HardenedSetting(
-            True, (1, 2, 3), "listing every candidate answer, or negating the answer"
-        ),
+        "undecided": shared.UNDECIDED,
         "gain.baseline": HardenedSetting(
             "empty",
             (40,),
@@ -238,7 +237,7 @@ IGPO = RecipeDefinition(
     },
     rejected={
         "gain.kind": {"log": "has gains without bound, which outweigh the outcome (attack 41)"},
-        "outcome.tokens": {"set": "does not show what the answer asserts"},
+        "outcome.tokens": {"set": "reads the answer as a set of words"},
     },
     loopholes=(
         Loophole(
@@ -286,6 +285,7 @@ IGPO = RecipeDefinition(
         ChangedDefault("0.8.0", "gain.count", default="all", hardened="all"),
         ChangedDefault("0.8.0", "gain.gated", default=False, hardened=False),
         ChangedDefault("0.8.0", "credit.std_floor", default=0.0, hardened=0.0),
+        *CHANGED,
     ),
     deviations=(
         "log-probabilities that do not fit the turns are an error; the authors' code then uses the "

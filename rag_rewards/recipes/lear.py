@@ -191,11 +191,16 @@ class Lear(Settings, frozen=True):
     ] = False
     visible: Annotated[
         bool,
-        about(
-            "in answers and in the rationale, only what a reader sees counts; an answer with "
-            "control characters or struck letters is wrong"
-        ),
+        about("in the rationale, only what a reader sees counts"),
     ] = False
+    undecided: Annotated[
+        Literal["match", "wrong"],
+        about(
+            "match: the F1 of an answer counts, as published; wrong: an answer is right only if "
+            "every word of it is explained, and otherwise wrong",
+            "paper, Eq. 5: match",
+        ),
+    ] = "match"
     decode: Decode = Decode()
     length: Length = Length()
     format: FormatSettings = FormatSettings()
@@ -223,7 +228,7 @@ def lear(settings: Lear) -> Recipe:
             settings.decode.temperature,
             settings.decode.max_tokens,
             settings.format.words,
-            visible=settings.visible,
+            undecided=settings.undecided,
         )
         for letter, part in _PARTS.items()
     }
@@ -328,9 +333,8 @@ LEAR = RecipeDefinition(
         ),
         "format.words": HardenedSetting(True, (11, 24), "sections that contain only '.'"),
         "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
-        "visible": HardenedSetting(
-            True, (27, 28), "hidden or struck text in an answer, or in a longer rationale"
-        ),
+        "visible": HardenedSetting(True, (27, 28), "hidden text in a longer rationale"),
+        "undecided": shared.UNDECIDED,
         "length.gated": HardenedSetting(
             True, (23, 24), "a short extract from which the policy does not get the correct answer"
         ),
@@ -365,14 +369,7 @@ LEAR = RecipeDefinition(
         Loophole(
             (1, 2, 3, 9, 10, 30),
             "a list, a negation or a quotation has an F1 above 0, as the paper defines it",
-            variants={
-                1: ("candidates",),
-                2: ("negated",),
-                3: ("longer-name",),
-                9: ("quoted",),
-                10: ("forged-block",),
-                30: ("sentence",),
-            },
+            is_closed=True,
         ),
         Loophole(
             (25, 29),
@@ -391,5 +388,6 @@ LEAR = RecipeDefinition(
         ChangedDefault("0.3.0", "length.tokenizer", default=None, hardened=None),
         ChangedDefault("0.4.0", "length.separated", default=False, hardened=False),
         ChangedDefault("0.8.0", "visible", default=False, hardened=False),
+        ChangedDefault("0.8.0", "undecided", default="match", hardened="wrong"),
     ),
 )

@@ -115,7 +115,7 @@ RAG_TOTAL = RecipeDefinition(
     },
     rejected=shared.REJECTED,
     changed_defaults=(
-        *shared.CHANGED_ACCURACY,
+        *ctrl_rag.CHANGED_ACCURACY,
         ChangedDefault("0.4.0", "citation.pattern", OLD_CITATION, OLD_CITATION),
     ),
     loopholes=(

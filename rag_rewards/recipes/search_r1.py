@@ -18,8 +18,9 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.output_form import OutputForm
+from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
-from rag_rewards.recipes.turn_settings import HARDENED, UNICODE, AnswerSettings
+from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
 from rag_rewards.reward import Component
 from rag_rewards.rewards.search_r1 import Scheme, SearchR1Reward
 from rag_rewards.settings import Settings, about
@@ -92,7 +93,7 @@ class RetrievalSettings(Settings, frozen=True):
     ] = "auto"
 
 
-class SearchR1(AnswerSettings, frozen=True):
+class SearchR1(DecidedSettings, frozen=True):
     """Settings of Search-R1."""
 
     scheme: Annotated[
@@ -108,10 +109,6 @@ class SearchR1(AnswerSettings, frozen=True):
         about("how the answer is compared with the gold answers", _CODE),
     ] = "exact"
     normalizer: Annotated[NormalizerName, about("text normalizer", _CODE)] = "squad"
-    strict: Annotated[
-        bool,
-        about("with metric=substring, the response must assert the answer, not only mention it"),
-    ] = False
     extra: Annotated[
         Literal["allow", "reject"],
         about(
@@ -131,9 +128,7 @@ def search_r1(settings: SearchR1) -> Recipe:
         match = "words" if settings.scheme == "searched" else "substring"
     reward = SearchR1Reward(
         scheme=settings.scheme,
-        answer=settings.match(
-            "outcome", settings.metric, strict=settings.strict, extra=settings.extra
-        ),
+        answer=settings.decided_match("outcome", settings.metric, extra=settings.extra),
         reading=settings.reading(),
         repeated=settings.repeated_answer,
         match=match,
@@ -195,11 +190,7 @@ SEARCH_R1 = RecipeDefinition(
     hardened={
         **HARDENED,
         "normalizer": UNICODE,
-        "strict": HardenedSetting(
-            True,
-            (1, 2, 3),
-            "with metric=substring, listing every candidate answer, or negating it",
-        ),
+        "undecided": shared.UNDECIDED,
         "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
         "retrieval.match": HardenedSetting(
             "words", (35,), "results in which the gold answer is only part of a word"
@@ -232,6 +223,7 @@ SEARCH_R1 = RecipeDefinition(
         ),
         Loophole((43,), "invalid turns until the limit cost nothing", is_closed=True),
     ),
+    changed_defaults=CHANGED,
     deviations=(
         "only the words of the policy are read; the authors score the prompt, the response and the "
         "retrieved text together and require two answer sections",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from rag_rewards.definition import ChangedDefault
+from rag_rewards.definition import ChangedDefault, HardenedSetting
 from rag_rewards.rewards.answer import Metric
-from rag_rewards.rewards.cascade import CERTAINTY
+from rag_rewards.rewards.answer_decision import Ask, Undecided
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import SectionStyle
@@ -38,15 +38,25 @@ class Sections(Settings, frozen=True):
 
 METRIC = (
     "how the answer is compared with the gold answers; lenient: for evaluation only, because a "
-    "policy can exploit it; cascade: rules decide certain answers, and a judge decides the others"
+    "policy can exploit it; cascade: an answer is right or wrong by rules, or a judge decides"
 )
-CERTAINTY_ABOUT = about(
-    "with a cascade, a judge decides the answers about which the rules are less certain than this "
-    "value; at 0.5, no answer needs the judge unless strict=true",
-    ge=0.5,
-    le=1,
+UNDECIDED_ABOUT = about(
+    "match: the comparison alone decides, as published; wrong and judge: an answer is right only "
+    "if every word of it is explained; one that is neither right nor wrong is wrong, or a judge "
+    "decides"
 )
-CHANGED_ACCURACY = (ChangedDefault("0.4.0", "accuracy.certainty", CERTAINTY, CERTAINTY),)
+ASK_ABOUT = about(
+    "answers that a judge decides on, where one decides; undecided: those that are neither right "
+    "nor wrong; doubtful: also right ones that equal no gold answer"
+)
+CHANGED_ACCURACY = (
+    ChangedDefault("0.8.0", "accuracy.undecided", "match", "wrong"),
+    ChangedDefault("0.8.0", "accuracy.ask", "undecided", "undecided"),
+)
+UNDECIDED = HardenedSetting(
+    "wrong", (1, 2, 3, 9, 10, 25, 27, 28, 30), "lists, negations, and text around an answer"
+)
+"""The hardened setting for answers that are neither right nor wrong."""
 REJECTED = {
     "accuracy.metric": {"lenient": "is only for evaluation, because a policy can exploit it"}
 }
@@ -65,15 +75,8 @@ class Accuracy(Settings, frozen=True):
     dates: Annotated[
         bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
     ] = False
-    strict: Annotated[
-        bool,
-        about(
-            "with metric=substring, exact or f1, the response must assert the answer, not only "
-            "mention it (f1 of another response is 0); with metric=cascade, other answers are "
-            "right only if a judge accepts them"
-        ),
-    ] = False
-    certainty: Annotated[float, CERTAINTY_ABOUT] = CERTAINTY
+    undecided: Annotated[Undecided, UNDECIDED_ABOUT] = "match"
+    ask: Annotated[Ask, ASK_ABOUT] = "undecided"
     extra: Annotated[
         Literal["allow", "reject"],
         about(

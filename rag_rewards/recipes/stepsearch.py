@@ -18,9 +18,10 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
+from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
-from rag_rewards.recipes.turn_settings import HARDENED, UNICODE, StrictSettings
+from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
 from rag_rewards.reward import Component, CorrectOf
 from rag_rewards.rewards.stepsearch import Assign
 from rag_rewards.rewards.stepsearch_reward import Process, StepSearchReward
@@ -89,7 +90,7 @@ class Credit(CreditSettings, frozen=True):
     ] = "return"
 
 
-class StepSearch(StrictSettings, frozen=True):
+class StepSearch(DecidedSettings, frozen=True):
     """Settings of StepSearch."""
 
     process: Annotated[
@@ -125,8 +126,8 @@ def stepsearch(settings: StepSearch) -> Recipe:
     """Return the reward of each search and of the answer. Source: StepSearch, authors' code."""
     reward = StepSearchReward(
         process=settings.process,
-        answer=settings.strict_match("answer", "f1"),
-        exact=settings.strict_match("answer", "exact"),
+        answer=settings.decided_match("answer", "f1"),
+        exact=settings.decided_match("answer", "exact"),
         reading=settings.reading(),
         repeated=settings.repeated_answer,
         keys=settings.keys.weight,
@@ -197,9 +198,7 @@ STEPSEARCH = RecipeDefinition(
     hardened={
         **HARDENED,
         "normalizer": UNICODE,
-        "strict": HardenedSetting(
-            True, (1, 2, 3), "listing every candidate answer, or negating the answer"
-        ),
+        "undecided": shared.UNDECIDED,
         "keys.assign": HardenedSetting(
             "best", (49,), "a query that takes the place of an earlier one"
         ),
@@ -231,5 +230,8 @@ STEPSEARCH = RecipeDefinition(
         "the reward of a search is at the end of its turn; the authors write it at the closing tag "
         "of the query",
     ),
-    changed_defaults=(ChangedDefault("0.8.0", "credit.std_floor", default=0.0, hardened=0.0),),
+    changed_defaults=(
+        ChangedDefault("0.8.0", "credit.std_floor", default=0.0, hardened=0.0),
+        *CHANGED,
+    ),
 )

@@ -25,7 +25,7 @@ from rag_rewards.output_form import OutputForm
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import CorrectOf, Reward
-from rag_rewards.rewards.cascade import CERTAINTY
+from rag_rewards.rewards.answer_decision import Ask, Undecided
 from rag_rewards.rewards.truthfulness import (
     Combine,
     Outcome,
@@ -143,13 +143,14 @@ class TruthRL(Settings, frozen=True):
     verifier: Annotated[
         str,
         about(
-            "comparison of the answer with the gold answers: judge, cascade (rules decide certain "
-            "answers, and a judge decides the others), exact, f1>=x or substring",
+            "comparison of the answer with the gold answers: judge, cascade (an answer is right or "
+            "wrong by rules, or a judge decides), exact, f1>=x or substring",
             "paper, section 3.2 and Table 5: judge",
             pattern=r"^(judge|cascade|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$",
         ),
     ] = "judge"
-    certainty: Annotated[float, shared.CERTAINTY_ABOUT] = CERTAINTY
+    undecided: Annotated[Undecided, shared.UNDECIDED_ABOUT] = "match"
+    ask: Annotated[Ask, shared.ASK_ABOUT] = "undecided"
     scheme: Annotated[
         Scheme,
         about(
@@ -187,14 +188,6 @@ class TruthRL(Settings, frozen=True):
     dates: Annotated[
         bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
     ] = False
-    strict: Annotated[
-        bool,
-        about(
-            "with verifier=substring, exact or f1>=x, the box must assert the answer, not only "
-            "mention it; with verifier=cascade, other answers are correct only if a judge accepts "
-            "them"
-        ),
-    ] = False
     extra: Annotated[
         Literal["allow", "reject"],
         about(
@@ -216,7 +209,8 @@ def truthrl(settings: TruthRL) -> Recipe:
     _check_geometric(settings)
     outcome = Outcome(
         verifier=settings.verifier,
-        certainty=settings.certainty,
+        undecided=settings.undecided,
+        ask=settings.ask,
         scheme=settings.scheme,
         knowledge_enhanced=settings.knowledge_enhanced,
         box=settings.box,
@@ -227,7 +221,6 @@ def truthrl(settings: TruthRL) -> Recipe:
         fold_accents=settings.fold_accents,
         numbers=settings.numbers,
         dates=settings.dates,
-        strict=settings.strict,
         extra=settings.extra,
         correct_rate=settings.geometric.correct_rate,
         wrong_rate=settings.geometric.wrong_rate,
@@ -318,7 +311,7 @@ TRUTHRL = RecipeDefinition(
     output=OUTPUT,
     settings=TruthRL,
     build=truthrl,
-    fields=("answers", "verdicts.outcome (verifier=judge or cascade)"),
+    fields=("answers", "verdicts.outcome (verifier=judge or cascade, or undecided=judge)"),
     components=(
         ComponentInfo(
             "outcome",
@@ -342,9 +335,7 @@ TRUTHRL = RecipeDefinition(
         "normalizer": HardenedSetting(
             "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C"
         ),
-        "strict": HardenedSetting(
-            True, (1, 2, 3), "listing every candidate answer, or negating the answer"
-        ),
+        "undecided": shared.UNDECIDED,
     },
     rejected={
         "box": {"first": "reads the thinking section, so that the box there can be a guess"},
@@ -390,7 +381,8 @@ TRUTHRL = RecipeDefinition(
     changed_defaults=(
         ChangedDefault("0.3.0", "unwrap_text", default=False, hardened=False),
         ChangedDefault("0.3.0", "extra", default="allow", hardened="reject"),
-        ChangedDefault("0.4.0", "certainty", default=CERTAINTY, hardened=CERTAINTY),
+        ChangedDefault("0.8.0", "undecided", default="match", hardened="wrong"),
+        ChangedDefault("0.8.0", "ask", default="undecided", hardened="undecided"),
         ChangedDefault("0.4.0", "geometric.correct_rate", default=0.0, hardened=0.0),
         ChangedDefault("0.4.0", "geometric.wrong_rate", default=0.0, hardened=0.0),
     ),

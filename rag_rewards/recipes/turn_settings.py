@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from rag_rewards.definition import HardenedSetting
+from rag_rewards.definition import ChangedDefault, HardenedSetting
+from rag_rewards.recipes.shared import ASK_ABOUT, UNDECIDED, UNDECIDED_ABOUT
 from rag_rewards.rewards.answer import AnswerMatch, Metric
+from rag_rewards.rewards.answer_decision import Ask, Undecided
 from rag_rewards.rewards.search import RepeatedAnswer
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
@@ -91,25 +93,28 @@ class AnswerSettings(TurnSettings, frozen=True):
         )
 
 
-class StrictSettings(AnswerSettings, frozen=True):
-    """The same, for answers that must assert the gold answer."""
+class DecidedSettings(AnswerSettings, frozen=True):
+    """The same, where a judge can decide on answers that are neither right nor wrong."""
 
-    strict: Annotated[
-        bool, about("the answer must assert the gold answer, not only mention it")
-    ] = False
+    undecided: Annotated[Undecided, UNDECIDED_ABOUT] = "match"
+    ask: Annotated[Ask, ASK_ABOUT] = "undecided"
 
-    def strict_match(self, name: str, metric: Metric) -> AnswerMatch:
+    def decided_match(self, name: str, metric: Metric, **options: Any) -> AnswerMatch:
         """Return the comparison with the gold answers, as a reward with this name."""
-        return self.match(name, metric, strict=self.strict)
+        return self.match(name, metric, undecided=self.undecided, ask=self.ask, **options)
 
 
 class ExactSettings(AnswerSettings, frozen=True):
     """The same, for an exact match."""
 
     normalizer: Annotated[NormalizerName, about("text normalizer of an exact match")] = "squad"
-    strict: Annotated[
-        bool, about("an exact match must assert the gold answer: !Paris and ~~Paris~~ do not")
-    ] = False
+    undecided: Annotated[
+        Literal["match", "wrong"],
+        about(
+            "match: an exact match alone decides, as published; wrong: an answer is right only if "
+            "every word of it is explained"
+        ),
+    ] = "match"
     extra: Annotated[
         Literal["allow", "reject"],
         about("with several required answers, whether an exact match may list other items"),
@@ -117,7 +122,7 @@ class ExactSettings(AnswerSettings, frozen=True):
 
     def exact_match(self, name: str) -> AnswerMatch:
         """Return the exact match with the gold answers, as a reward with this name."""
-        return self.match(name, strict=self.strict, extra=self.extra)
+        return self.match(name, undecided=self.undecided, extra=self.extra)
 
 
 HARDENED = {
@@ -135,7 +140,13 @@ UNICODE = HardenedSetting(
 EXACT_HARDENED = {
     **HARDENED,
     "normalizer": UNICODE,
-    "strict": HardenedSetting(True, (2, 28), "an answer that is struck out or has a negation sign"),
+    "undecided": UNDECIDED,
     "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
 }
 """The hardened settings of the reading of turns and of an exact match."""
+CHANGED_EXACT = (ChangedDefault("0.8.0", "undecided", default="match", hardened="wrong"),)
+CHANGED = (
+    *CHANGED_EXACT,
+    ChangedDefault("0.8.0", "ask", default="undecided", hardened="undecided"),
+)
+"""Settings that versions before 0.8.0 do not have."""

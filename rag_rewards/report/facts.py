@@ -10,6 +10,7 @@ import msgspec
 from rag_rewards.report.rows import UNKNOWN, Configuration
 from rag_rewards.report.turns import trajectory_of
 from rag_rewards.rows import ScoredRow
+from rag_rewards.rows.decisions import decided_as
 from rag_rewards.text.citations import compiled, markers
 from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.turns.counts import TurnCounts, turn_counts
@@ -22,7 +23,7 @@ class Facts(msgspec.Struct, frozen=True):
     """Properties of a response besides its score.
 
     words          words of the policy in all turns
-    judged         whether a judge decided the answer; None if the recipe uses no cascade
+    decision       how the answer was decided, see `rows.decisions.decided_as`
     turns          counts of the turns; None for a response of one turn without a query
     at_turn_limit  whether the largest number of turns ended the rollout
     replies        digests of the results of each turn but the last one
@@ -34,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True):
     refused: bool
     abstained: bool
     cut: bool
-    judged: bool | None = None
+    decision: str | None = None
     turns: TurnCounts | None = None
     at_turn_limit: bool = False
     replies: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ def facts_of(row: ScoredRow, configuration: Configuration = UNKNOWN) -> Facts:
         refused=refused,
         abstained=abstained,
         cut=row.finish_reason == "length",
-        judged=details["decided_by"] == "judge" if "decided_by" in details else None,
+        decision=decided_as(details),
         turns=turn_counts(run) if run else None,
         at_turn_limit=row.finish_reason == "max_turns",
         replies=tuple(map(_digest, run.turns[:-1])) if run else (),

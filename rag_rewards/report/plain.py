@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rag_rewards.rows import Totals
+from rag_rewards.rows.decisions import decisions_text
 from rag_rewards.shorten import plain, shorten
 
 
@@ -17,10 +18,8 @@ def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
     yield f"{totals.rows:,} scored, {totals.errors:,} in error{rate}"
     if means := totals.means():
         yield "means: " + " · ".join(f"{name} {value:.4g}" for name, value in means.items())
-    if decided := sum(totals.decided_by.values()):
-        judged = totals.decided_by.get("judge", 0)
-        share = f"{judged / decided:.1%}"
-        yield f"cascade: the judge decided {judged:,} of {decided:,} answers ({share})"
+    if totals.decisions:
+        yield f"answers: {decisions_text(totals.decisions)}"
     yield from (f"warning: {warning}" for warning in totals.warnings())
     if totals.truncated:
         yield f"{totals.truncated:,} responses cut at the length limit"

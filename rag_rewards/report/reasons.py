@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows.decisions import has_decision
 from rag_rewards.shorten import shorten
 
 FOREIGN = (AttributeError, KeyError, TypeError, ValueError)
@@ -50,7 +52,6 @@ def _from_details(rollout: Rollout, score: Score) -> list[str]:
     details = score.details
     return [
         *(_consistency if "consistent" in score.components else _answer)(details, score),
-        *_decision(details),
         *_documents(details, rollout),
         *_statements(details),
         *_likelihood(details),
@@ -64,6 +65,8 @@ def _answer(details: Any, score: Score) -> Iterator[str]:
     quoted = f"“{shorten(answer, 48)}”" if answer else ""
     if "truth" in details:
         yield f"{details['truth']}: box {quoted}" if answer else "incorrect: no box"
+        if answer and details["truth"] != "uncertain":
+            yield from _decision(details)
     elif details.get("refused"):
         yield f"refusal (similarity {details.get('refusal_similarity', 1.0):.2f})"
     elif "answer" not in details:
@@ -74,9 +77,18 @@ def _answer(details: Any, score: Score) -> Iterator[str]:
         yield "no answer"
     elif score.correct is None:
         yield quoted
+    elif has_decision(details) and _agrees(details, score.correct):
+        yield f"{quoted} is {next(_decision(details))}"
     else:
         verdicts = {1.0: "right", 0.0: "wrong"}
         yield f"{quoted} is {verdicts.get(score.correct, f'partly right ({score.correct:.2f})')}"
+        yield from _decision(details)
+
+
+def _agrees(details: Any, correct: float) -> bool:
+    """Return whether rules decided on the answer as the score states it."""
+    is_judged = details.get("decided_by") == "judge"
+    return not is_judged and (details["decision"] == "right") == (correct == 1)
 
 
 def _consistency(details: Any, score: Score) -> Iterator[str]:
@@ -89,12 +101,36 @@ def _consistency(details: Any, score: Score) -> Iterator[str]:
         yield f"no document contradicts {quoted}"
     else:
         yield f"a document contradicts {quoted}"
+    yield from _decision(details)
 
 
 def _decision(details: Any) -> Iterator[str]:
-    if "decided_by" in details:
-        rule, certainty = details["rule"], details["certainty"]
-        yield f"decided by the {details['decided_by']} (rule {rule}, certainty {certainty:.2f})"
+    """Yield the decision on the answer and its reason, if there is one."""
+    if not has_decision(details):
+        return
+    reason = details["decision_reason"]
+    words = _REASONS.get(reason, reason)
+    if details["decision"] == "undecided" and words == reason and not _LONG.match(reason):
+        words = f"nothing explains “{shorten(reason, 48)}”"
+    decision = f"{details['decision']}: {words}"
+    is_judged = details.get("decided_by") == "judge"
+    yield f"decided by the judge (rules: {decision})" if is_judged else decision
+
+
+_REASONS = {
+    "equal": "equals a gold answer",
+    "explained": "every word is explained",
+    "empty": "no answer",
+    "refusal": "a refusal",
+    "abstention": "an abstention",
+    "another value": "another value",
+    "nothing in common": "nothing in common with a gold answer",
+    "text that a reader does not see": "it contains text that a reader does not see",
+    "no words": "it has no words",
+    "incomplete": "a required answer is missing",
+}
+"""The reasons of `matching.decide` in plain words. Other reasons are the words of the answer."""
+_LONG = re.compile(r"longer than [\d,]+ characters")
 
 
 def _documents(details: Any, rollout: Rollout) -> Iterator[str]:

@@ -22,6 +22,7 @@ from rag_rewards.report.turn_statistics import (
     turn_statistics,
 )
 from rag_rewards.rows import ScoredRow
+from rag_rewards.rows.decisions import frequent_reasons, undecided_warning
 from rag_rewards.shorten import shorten
 from rag_rewards.training.advantages import mean, mean_std, overflow_unit
 
@@ -132,7 +133,7 @@ def statistics(
         words=distribution("words", [float(each.words) for each in facts]),
         steps=steps,
         alarms=alarms(steps, columns, max(turns.searches) if turns else 0.0),
-        notes=[*_notes(rows, columns, groups), *turn_notes(turns)],
+        notes=[*_notes(rows, columns, groups), *_undecided_notes(rows, facts), *turn_notes(turns)],
         turns=turns,
         searches=distribution("searches per rollout", turns.searches) if turns else None,
     )
@@ -225,8 +226,9 @@ def rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float 
         "cut at the length limit": sum(each.cut for each in facts) / n,
     }
     formats = [v for row in rows if (v := (row.components or {}).get("format")) is not None]
-    judged = [each.judged for each in facts if each.judged is not None]
-    shares["decided by the judge"] = mean(judged) if judged else None
+    decisions = [each.decision for each in facts if each.decision is not None]
+    for name, decision in (("undecided answers", "undecided"), ("decided by the judge", "judge")):
+        shares[name] = mean(each == decision for each in decisions) if decisions else None
     shares["correct format"] = mean(value >= 1 for value in formats) if formats else None
     return shares
 
@@ -268,6 +270,15 @@ def _notes(
         notes.append(f"{missing:,} rollouts are missing, because the dump could not write them")
     if repeated := len(rows) - len({str(row.id) for row in rows}):
         notes.append(f"{repeated:,} rows repeat the id of another row")
+    return notes
+
+
+def _undecided_notes(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> list[str]:
+    """Return the warning about many undecided answers, and their most frequent reasons."""
+    decisions = Counter(each.decision for each in facts if each.decision is not None)
+    notes = [warning] if (warning := undecided_warning(decisions)) else []
+    if reasons := frequent_reasons(row.details or {} for row in rows):
+        notes.append(f"undecided answers, by the words that nothing explains: {', '.join(reasons)}")
     return notes
 
 

@@ -6,24 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.matching.lenient import lenient_matches
+from rag_rewards.rewards.answer_decision import Ask, Decision, Undecided, decide_answer
 from rag_rewards.rewards.answer_list import list_match
-from rag_rewards.rewards.cascade import CERTAINTY, Decision, check_certainty, decide
-from rag_rewards.rewards.strict_answer import (
-    StrictMatch,
-    is_exact_assertion,
-    shown_answer,
-    strict_match,
-)
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms, GoldTokens
-from rag_rewards.text.lengths import is_passage
-from rag_rewards.text.lenient import LenientGold, LenientMatch, LenientText
 from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad, tokens
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
@@ -53,7 +47,7 @@ def substring_match(
 
     Source: Search-R1's subEM; CTRL-RAG, Eq. 3.
 
-    >>> substring_match("It is Macron.", ["Ron"])  # `text.strict` respects word boundaries
+    >>> substring_match("It is Macron.", ["Ron"])  # `matching.decide` compares whole words
     1.0
     """
     return _best(_substring, prediction, aliases, normalize)
@@ -128,15 +122,16 @@ class AnswerMatch:
 
     metric  `exact`, `substring`, `f1`, `lenient`, `judge` or `cascade`. The best alias counts. With
             several required answers, `f1` is the mean, and the others require all of them.
-            `lenient` reads free-form answers, see `text.lenient`; the details contain the rule that
-            decided. A policy can exploit it. `cascade` leaves uncertain answers to a judge
+            `lenient` guesses where `matching.decide` leaves the answer undecided, see
+            `matching.lenient`; the details contain the rule. A policy can exploit it. `cascade`:
+            `matching.decide` decides, and a judge where it leaves the answer undecided
     reads   `answer`: the answer section; `response`: the response without its thinking, but with
             its tags, which are words; `final`: the answer section, or the last statement if there
             is none
-    strict  the response must assert the answer, see `text.strict`; `f1` of another answer is 0;
-            `substring`: the details contain the kind of the mention of each required answer;
-            `cascade`: a response is right without a judge only if it asserts the answer
-    certainty  `cascade`: a judge decides below this certainty, see `rewards.cascade`
+    undecided  `match`: the metric alone decides; `wrong` and `judge`: `matching.decide` decides in
+            place of `exact`, `substring` and `f1`, with 1 for a right answer. An answer that it
+            leaves undecided is wrong, or is left to a judge
+    ask     `cascade`, or undecided=`judge`: answers that a judge decides on, see `Ask`
     extra   `exact` with several required answers: the answer is a comma-separated list, which may
             contain other items (`allow`) or not (`reject`)
     tags    section names of the output form
@@ -154,28 +149,38 @@ class AnswerMatch:
     numbers: bool = False
     dates: bool = False
     reads: Reads = "answer"
-    strict: bool = False
+    undecided: Undecided = "match"
     extra: Literal["allow", "reject"] = "allow"
     tags: Tags = Tags(("answer",))
     scope: Literal["rollout"] = "rollout"
-    certainty: float = CERTAINTY
-
-    def __post_init__(self) -> None:
-        check_certainty(self.certainty)
+    ask: Ask = "undecided"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        if self.metric not in ("judge", "cascade"):
+        return self.needs_of(rollout, self.read(rollout)) if self._can_ask else []
+
+    def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
+        """Return the verdict that an answer needs, if a judge decides on it."""
+        text = (answer or "").strip()
+        if not self._can_ask or not text:
             return []
-        text = (self.read(rollout) or "").strip()
-        if not text or (
-            self.metric == "cascade" and self.decide(rollout, text).verdict is not None
-        ):
+        if self.metric != "judge" and not self.decide(rollout, answer).is_judged:
             return []
-        if self.strict and self._is_part(rollout, text):
-            text = rollout.parsed.visible  # statements before the last one can contradict it
         gold = judge_references(rollout.gold)
         question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
         return [VerdictNeed(self.name, (question,))]
+
+    @cached_property
+    def is_decided(self) -> bool:
+        """Whether `matching.decide` decides on the answer."""
+        is_compared = self.metric in ("exact", "substring", "f1")
+        return self.metric == "cascade" or (is_compared and self.undecided != "match")
+
+    @property
+    def _can_ask(self) -> bool:
+        """Whether a judge can decide on an answer."""
+        return self.metric in ("judge", "cascade") or (
+            self.is_decided and self.undecided == "judge"
+        )
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.normalize)
@@ -193,10 +198,6 @@ class AnswerMatch:
 
     def read(self, rollout: Rollout) -> str | None:
         """Return the text that is compared, or None if the response has none."""
-        text = self._read(rollout)
-        return shown_answer(text) if self.strict else text
-
-    def _read(self, rollout: Rollout) -> str | None:
         response = rollout.parsed
         if self.reads == "response":
             return response.visible
@@ -205,65 +206,50 @@ class AnswerMatch:
             return answer
         if "answer" in response.cut(self.tags).repeated:
             return None
-        visible = response.visible
         if len(rollout.gold) > 1:
-            return visible  # several answers can be in several statements
-        if self.strict and self.metric not in ("exact", "f1") and not is_passage(visible):
-            return visible  # `text.strict` reads a short response as a whole
-        return _last_statement(shown_answer(visible) or "" if self.strict else visible)
+            return response.visible  # several answers can be in several statements
+        return _last_statement(response.visible)
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+        if self.is_decided:
+            return self._decided_score(rollout, forms)
         if self.metric == "lenient":
             return self._lenient_score(rollout)
-        if self.metric == "cascade":
-            return self._cascade_score(rollout)
-        if self.metric == "substring" and self.strict:
-            return self._strict_score(rollout, forms.normalize)
         if self.reads == "answer":
             answer = rollout.parsed.answer(self.tags, forms.normalize)
-            text, normal = answer.text, answer.normal
-            if self.strict and text and (visible := shown_answer(text)) != text:
-                text = visible
-                normal = forms.normalize(text) if text and not text.isspace() else None
-            value = self._value(rollout, text, normal, forms)
-            return Score(value, details={"answer": text})
+            value = self._value(rollout, answer.text, answer.normal, forms)
+            return Score(value, details={"answer": answer.text})
         value = self.value_of(rollout, self.read(rollout), forms)
         return _RIGHT if value == 1.0 else Score(value)
 
     def _lenient_score(self, rollout: Rollout) -> Score:
         text = self.read(rollout) or ""
-        matches = lenient_matches(text, rollout)
+        matches = lenient_matches(text, rollout.gold, rollout.question or "")
         details = {"answer": text, "matches": [match._asdict() for match in matches]}
         return Score(float(all(matches)), details=details)
 
-    def _strict_score(self, rollout: Rollout, normalize: Normalizer) -> Score:
-        is_section = self.reads == "answer"
-        answer = rollout.parsed.answer(self.tags, normalize).text if is_section else None
-        text = shown_answer(answer if is_section else self._read(rollout))
-        match = StrictMatch((None,) * len(rollout.gold))
-        if text and not text.isspace():
-            match = self._strict_match(rollout, text, normalize)
-        return Score(float(match.verdict), details={"answer": text, **match.details})
-
-    def _cascade_score(self, rollout: Rollout) -> Score:
+    def _decided_score(self, rollout: Rollout, forms: GoldForms) -> Score:
         text = self.read(rollout)
-        decision = self.decide(rollout, text)
-        details = {"answer": text, **decision.details}
-        return Score(float(decision.is_right(rollout, self.name)), details=details)
+        value, decision = self.decided_value(rollout, text, forms)
+        return Score(value, details={"answer": text, **decision})
 
     def decide(self, rollout: Rollout, text: str | None) -> Decision:
-        """Return the decision of the rules of the cascade on a text."""
-        decision = decide(text, rollout, self.certainty)
-        if (
-            self.strict
-            and decision.verdict
-            and not self._strict_match(rollout, text or "", self.normalize).verdict
-        ):
-            return decision.without_assertion()
-        return decision
+        """Return the decision on a text as the answer."""
+        return decide_answer(text, rollout, judge=self._can_ask, ask=self.ask)
+
+    def decided_value(
+        self, rollout: Rollout, text: str | None, forms: GoldForms
+    ) -> tuple[float, dict[str, Any]]:
+        """Return `value_of` and the details of the decision on the text, if there is one."""
+        if not self.is_decided:
+            return self.value_of(rollout, text, forms), {}
+        decision = self.decide(rollout, text)
+        return float(decision.is_right(rollout, self.name)), decision.details
 
     def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
         """Return the value of a text as the answer of a rollout, 0 to 1."""
+        if self.is_decided:
+            return self.decided_value(rollout, text, forms)[0]
         normal = None if not text or text.isspace() else forms.normalize(text)
         return self._value(rollout, text, normal, forms)
 
@@ -275,13 +261,10 @@ class AnswerMatch:
             return 0.0
         if metric not in _COMPARE:
             return self._decided(rollout, text)
-        is_rare = self.strict and metric != "exact"
-        if is_rare or (golds := forms.plain(required)) is None:
+        if (golds := forms.plain(required)) is None:
             return self._compare(rollout, text, required, forms.normalize)
         if metric == "exact":
-            if normal not in golds:
-                return 0.0
-            return float(self._is_asserted(rollout, text, forms.normalize))
+            return 1.0 if normal in golds else 0.0
         if metric == "f1":
             return best_f1(normal, forms.tokens_of(required[0]))
         for gold in golds:
@@ -290,11 +273,9 @@ class AnswerMatch:
         return 0.0
 
     def _decided(self, rollout: Rollout, text: str) -> float:
-        """Return the value by lenient rules, a cascade or a verdict."""
+        """Return the value by lenient rules or a verdict."""
         if self.metric == "lenient":
-            return float(all(lenient_matches(text, rollout)))
-        if self.metric == "cascade":
-            return float(self.decide(rollout, text).is_right(rollout, self.name))
+            return float(all(lenient_matches(text, rollout.gold, rollout.question or "")))
         verdict = rollout.verdict(self.name)
         if verdict is None:
             raise unmet(VerdictNeed(self.name))
@@ -309,53 +290,15 @@ class AnswerMatch:
     ) -> float:
         """Return the value in the rarer cases.
 
-        These are `strict`, several required answers, and a gold answer without a word.
+        These are several required answers, and a gold answer without a word.
         """
         if self.metric == "exact" and len(required) > 1:
-            is_equal = bool(list_match(text, required, normalize, extra=self.extra))
-            return float(is_equal and self._is_asserted(rollout, text, normalize))
-        if self.metric == "substring" and self.strict:
-            return float(self._strict_match(rollout, text, normalize).verdict)
+            return float(bool(list_match(text, required, normalize, extra=self.extra)))
         best = [_best(_COMPARE[self.metric], text, aliases, normalize) for aliases in required]
-        if self.metric == "exact":
-            return float(min(best) == 1.0 and self._is_asserted(rollout, text, normalize))
-        if self.metric == "f1" and self.strict:
-            kinds = self._strict_match(rollout, text, normalize).mentions if any(best) else [None]
-            best = [f1 * (kind is not None) for f1, kind in zip(best, kinds, strict=False)]
         return math.fsum(best) / len(required) if self.metric == "f1" else min(best)
-
-    def _strict_match(self, rollout: Rollout, text: str, normalize: Normalizer) -> StrictMatch:
-        """Return the mentions by which the response asserts the required answers.
-
-        Statements before the last one must not contradict its assertion.
-        """
-        match = strict_match(rollout, text, normalize)
-        is_part = self._is_part(rollout, text) and any(match.mentions)
-        return match.confirmed(rollout, normalize) if is_part else match
-
-    def _is_asserted(self, rollout: Rollout, text: str, normalize: Normalizer) -> bool:
-        """Return whether a text that equals the gold answers asserts them, if `strict`."""
-        if not self.strict:
-            return True
-        is_part = self._is_part(rollout, text)
-        if is_part and not self._strict_match(rollout, text, normalize).verdict:
-            return False
-        return is_exact_assertion(rollout, text, normalize)
-
-    def _is_part(self, rollout: Rollout, text: str) -> bool:
-        """Return whether a text is only the last statement of a response."""
-        if self.reads != "final" or "answer" in rollout.parsed.cut(self.tags).content:
-            return False
-        return text != shown_answer(rollout.parsed.visible)
 
 
 _RIGHT = Score(1.0)
-
-
-def lenient_matches(text: str, rollout: Rollout) -> list[LenientMatch]:
-    """Return the lenient match of a text with each required answer of a rollout."""
-    answer, question = LenientText(text), rollout.question or ""
-    return [answer.find(LenientGold.of(aliases), question) for aliases in rollout.gold]
 
 
 def best_f1(normal: str, golds: GoldTokens) -> float:

@@ -11,10 +11,10 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
+from rag_rewards.text.forgeries import without_forgeries
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import statements
-from rag_rewards.text.strict.own_text import without_forgeries
 from rag_rewards.text.thinking import without_preparation
 
 

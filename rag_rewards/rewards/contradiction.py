@@ -12,6 +12,7 @@ import msgspec
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import ContradictionNeed, Need, VerdictNeed, unmet
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.refusal import RefusalDetector
 from rag_rewards.rewards.search import (
@@ -21,7 +22,6 @@ from rag_rewards.rewards.search import (
     entries_of,
     penalties,
 )
-from rag_rewards.rewards.strict_answer import has_unreadable, without_refusals
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.bm25 import best_matches
@@ -29,9 +29,8 @@ from rag_rewards.text.citations import compiled, markers, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import chunks
-from rag_rewards.text.normalize import Unicode, squad
+from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import sentences, statements
-from rag_rewards.text.strict import StrictText
 from rag_rewards.turn_entries import total
 from rag_rewards.turns.own_words import read_own_words
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory, visible_words
@@ -87,7 +86,7 @@ class Consistency:
     query_by    whether the query is the response, or the question and the response
     truncated   0: a response that a limit ended gets 0; `verifier`: it is compared
     empty       0: a response without a statement gets 0, and so does a refusal on a row that is not
-                marked as unanswerable, or a response to a row with gold answers that asserts none
+                marked as unanswerable, or a response to a row with gold answers that states none
                 of them; `verifier`: they are compared
     answer      exact match for `correct`, which is None for a row without gold answers
     reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
@@ -141,7 +140,8 @@ class Consistency:
         details: dict[str, Any] = details_of(run, text, {})
         if reason:
             details["not_verified"] = reason
-        return Score(value, components, self._correct(rollout, run, text, forms), details, entries)
+        correct, decision = self._correct(rollout, run, text, forms)
+        return Score(value, components, correct, details | decision, entries)
 
     def _pool(self, rollout: Rollout, run: Trajectory) -> list[str]:
         """Return the chunks of the documents, each with the title of its document."""
@@ -169,7 +169,7 @@ class Consistency:
             return "no statement"
         if _refuses(rollout, text):
             return "refusal"
-        return "no gold answer" if _lacks_gold(rollout, text) else ""
+        return "no gold answer" if _lacks_gold(rollout, text, self._pool(rollout, run)) else ""
 
     def _best(self, rollout: Rollout, text: str, pool: Sequence[str]) -> list[str]:
         query = text if self.query_by == "response" else f"{rollout.question or ''}\n{text}"
@@ -191,25 +191,26 @@ class Consistency:
 
     def _correct(
         self, rollout: Rollout, run: Trajectory, text: str, forms: GoldForms
-    ) -> float | None:
+    ) -> tuple[float | None, dict[str, Any]]:
+        """Return whether the answer is right, and the details of the decision on it."""
         if rollout.answers is None:
-            return None
+            return None, {}
         answer = answer_of(run, self.repeated)
-        return self.answer.value_of(rollout, strip_markers(answer or text, _MARKER), forms)
+        return self.answer.decided_value(rollout, strip_markers(answer or text, _MARKER), forms)
 
 
-def _lacks_gold(rollout: Rollout, text: str) -> bool:
-    """Return whether a text asserts no gold answer of a row that has one.
+def _lacks_gold(rollout: Rollout, text: str, pool: Sequence[str]) -> bool:
+    """Return whether no statement of a text contains a gold answer of a row that has one.
 
-    This includes refusals in any language.
+    This includes refusals in any language, and statements that turn the meaning of the documents.
     """
     if rollout.answerable is False or not rollout.answers or rollout.answer_kind == "claims":
         return False
-    if has_unreadable(rollout, text):
-        return True
-    bare = "".join(without_refusals(rollout, sentences(shown(strip_markers(text, _MARKER)))))
-    strict = StrictText(bare, Unicode(), rollout.gold, question=rollout.question or "")
-    return not any(strict.contains(aliases) for aliases in rollout.gold)
+    question = rollout.question or ""
+    return not any(
+        any(stated_answers(sentence, rollout.gold, question, pool))
+        for sentence in sentences(shown(strip_markers(text, _MARKER)))
+    )
 
 
 def _contradiction_needs(premises: Sequence[str], text: str) -> list[ContradictionNeed]:

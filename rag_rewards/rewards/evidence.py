@@ -11,18 +11,17 @@ from typing import Any, Literal
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
 from rag_rewards.rewards.answer import Required, best_f1, token_f1
+from rag_rewards.rewards.answer_decision import decide_answer
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.length import LengthUnit, length_function
-from rag_rewards.rewards.strict_answer import has_unreadable
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.gold_forms import GoldForms, GoldTokens
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
-from rag_rewards.text.normalize import Normalizer, NormalizerName, fold, normalizer
+from rag_rewards.text.normalize import EDGES, Normalizer, NormalizerName, fold, normalizer
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
-from rag_rewards.text.words import EDGES
 
 Part = Literal["rationale", "evidence", "full"]
 _SECTION: dict[str, str] = {"rationale": "reason", "evidence": "extract", "full": "answer"}
@@ -75,7 +74,8 @@ class MaskedAnswer:
     required     whether missing evidence is an error; otherwise the value is None
     temperature, max_tokens  of the generation
     words        a section must contain a letter or digit
-    visible      only what a reader sees counts, and an answer with unreadable characters is wrong
+    undecided    `match`: the F1 alone counts; `wrong`: 1 for an answer that `matching.decide` calls
+                 right, else 0
 
     A response without the section of the context gets 0, also if the row contains evidence for it,
     and no model is called for it. Raises DataError for missing evidence and gold answers. Source:
@@ -95,7 +95,7 @@ class MaskedAnswer:
     max_tokens: int = 64
     words: bool = False
     scope: Literal["rollout"] = "rollout"
-    visible: bool = False
+    undecided: Literal["match", "wrong"] = "match"
 
     def needs(self, rollout: Rollout) -> list[Need]:
         if not self.required or not self._has_section(rollout):
@@ -121,21 +121,31 @@ class MaskedAnswer:
         if self.mode == "likelihood":
             return self._likelihood(rollout)
         if self.part == "full":
-            output = rollout.parsed.cut(self.tags).content.get("answer", "")
-            answer = self._shown(rollout, output) if self.visible else output
-            return Score(f1(answer, rollout.gold), details={"answer": output.strip()})
+            return self._answer_score(f1, rollout)
         output_or_none = getattr(rollout.masked_answers, self.part, None)
         if output_or_none is None:
             return self._absent(rollout, MaskedAnswersNeed(self.part))
         if not self._has_section(rollout):
             return Score(0.0)
-        answer = output_answer(output_or_none)
-        answer = self._shown(rollout, answer) if self.visible else answer
-        return Score(f1(answer, rollout.gold))
+        return Score(self._f1(f1, rollout, output_answer(output_or_none)))
 
-    def _shown(self, rollout: Rollout, answer: str) -> str:
-        """Return what a reader sees of an answer, "" for one with unreadable characters."""
-        return "" if has_unreadable(rollout, answer) else shown(answer)
+    @property
+    def is_decided(self) -> bool:
+        """Whether `matching.decide` decides on the answer."""
+        return self.undecided != "match"
+
+    def _answer_score(self, f1: _MeanF1, rollout: Rollout) -> Score:
+        output = rollout.parsed.cut(self.tags).content.get("answer", "")
+        details: dict[str, Any] = {"answer": output.strip()}
+        if not self.is_decided:
+            return Score(f1(output, rollout.gold), details=details)
+        decision = decide_answer(output, rollout, judge=False)
+        return Score(float(decision.value == "right"), details=details | decision.details)
+
+    def _f1(self, f1: _MeanF1, rollout: Rollout, answer: str) -> float:
+        if not self.is_decided:
+            return f1(answer, rollout.gold)
+        return float(decide_answer(answer, rollout, judge=False).value == "right")
 
     def _likelihood(self, rollout: Rollout) -> Score:
         per_alias = getattr(rollout.masked_logprobs, self.part, None)

@@ -12,27 +12,23 @@ import msgspec
 
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
+from rag_rewards.matching.mentions import agrees, rivals, stated_answers
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rewards.strict_answer import (
-    asserted_answers,
-    has_unreadable,
-    precise,
-    without_refusals,
-)
 from rag_rewards.rewards.supported_answers import supported_answers
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import check_choices
-from rag_rewards.text.citations import CITATION, compiled, split_valid
+from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.text.hidden import shown
+from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.normalize import NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, merged, statements
-from rag_rewards.text.strict import StrictText
 
 Aggregate = Literal["sum", "mean", "answers"]
 JudgeBy = Literal["nli", "gold"]
 EarnedBy = Literal["any", "grounded"]
+Counts = Literal["mentioned", "supported"]
+_MANY_COPIES = 3  # of whole documents in one answer
 
 
 def is_sufficient(
@@ -92,7 +88,10 @@ class Grounding:
     answered    reward for answering an answerable question
     earned_by   `any` answer earns it, or only a `grounded` one: its credit for gold answers and
                 their citations is positive
-    strict      the response must assert the answer, see `text.strict`
+    counts      gold answers that count: those `mentioned` in a statement, or only those that a
+                statement contains as whole words and its citations support, so that a cited
+                document has the gold answer and half of the other names; an only answer does not
+                count if another statement gives another name in the same words
     precise     `aggregate="answers"`: each further item of a list lowers its share
     together    equal statements count as one statement that cites what all of them cite
     every       `aggregate="answers"`: every citation of an answer must be correct
@@ -118,7 +117,7 @@ class Grounding:
     fold_accents: bool = False
     numbers: bool = False
     dates: bool = False
-    strict: bool = False
+    counts: Counts = "mentioned"
     precise: bool = False
     together: bool = False
     every: bool = False
@@ -160,12 +159,12 @@ class Grounding:
         )
         if not answerable or refused:
             return _score(0.0, 0.0, reward, float(refused and not answerable), details)
-        unreadable = self.strict and has_unreadable(rollout, answer)
-        asserted = () if unreadable else self._asserted(rollout, parts, forms)
-        checked = [self._check(rollout, statement, forms, asserted) for statement in parts]
+        checked = [self._check(rollout, statement, forms) for statement in parts]
+        if self.counts == "supported" and rollout.answer_kind != "claims":
+            checked = _without_rivals(rollout, checked, answer, pattern)
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [_detail(item, rollout.labels) for item in checked]
-        matches = {i for item in checked for i in item.answers}
+        matches = self._matches(rollout, checked)
         if self.earned_by == "grounded" and matched + cited <= 0:
             reward = 0.0
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
@@ -202,12 +201,12 @@ class Grounding:
     ) -> list[Statement]:
         uncut: list[str] = []
         items = rollout.answer_kind == "list"
-        if (self.strict or items) and rollout.answers is not None:
+        if (self.counts == "supported" or items) and rollout.answers is not None:
             # A gold answer can contain a comma or the end of a sentence: "Lynn, MA", "Jeopardy! 2".
             uncut = [alias for aliases in rollout.gold for alias in aliases]
         if rollout.answer_kind == "claims":
             uncut = []
-        answer = shown(answer) if self.strict else answer
+        answer = shown(answer) if self.counts == "supported" else answer
         count = len(rollout.documents or ()) or None
         parts = statements(answer, pattern, items=items, uncut=uncut, documents=count)
         return merged(parts) if self.together else parts
@@ -227,24 +226,8 @@ class Grounding:
 
     # -- one statement --
 
-    def _asserted(
-        self, rollout: Rollout, parts: Sequence[Statement], forms: GoldForms
-    ) -> Collection[int]:
-        """Return the required answers that the response asserts as a whole."""
-        if not self.strict or rollout.answer_kind in ("list", "claims"):
-            return range(len(rollout.gold))
-        text = "\n".join(statement.text for statement in parts)
-        asserted = asserted_answers(rollout, text, forms.normalize, passages=True)
-        return [i for i, is_asserted in enumerate(asserted) if is_asserted]
-
-    def _check(
-        self,
-        rollout: Rollout,
-        statement: Statement,
-        forms: GoldForms,
-        asserted: Collection[int],
-    ) -> _Checked:
-        answers = tuple([i for i in self._answers_in(rollout, statement, forms) if i in asserted])
+    def _check(self, rollout: Rollout, statement: Statement, forms: GoldForms) -> _Checked:
+        answers = tuple(self._answers_in(rollout, statement, forms))
         sufficient = self._sufficient(rollout, statement, answers, forms) if answers else None
         return _Checked(statement, answers, sufficient)
 
@@ -257,12 +240,8 @@ class Grounding:
                     yield i
             return
         normalize, required = forms.normalize, rollout.gold
-        if self.strict:
-            if not without_refusals(rollout, (statement.text,)):
-                return
-            question = rollout.question or ""
-            text = StrictText(statement.text, precise(normalize), required, question=question)
-            yield from (i for i, aliases in enumerate(required) if text.contains(aliases))
+        if self.counts == "supported":
+            yield from self._stated(rollout, statement)
             return
         normal = normalize(statement.text)
         for i, aliases in enumerate(required):
@@ -270,6 +249,18 @@ class Grounding:
                 if _contains(normal, statement.text, gold, alias):
                     yield i
                     break
+
+    def _stated(self, rollout: Rollout, statement: Statement) -> Iterator[int]:
+        """Yield the required answers that a statement contains as whole words.
+
+        If no entailment model checks the citations, the statement must not turn their meaning.
+        """
+        sources = None
+        if self.judge_by == "gold":
+            cited, _ = split_valid(statement.cited, rollout.labels)
+            sources = [_document(rollout, label).premise for label in cited]
+        stated = stated_answers(statement.text, rollout.gold, rollout.question or "", sources)
+        yield from (i for i, is_stated in enumerate(stated) if is_stated)
 
     def _sufficient(
         self,
@@ -281,6 +272,8 @@ class Grounding:
         cited, invalid = split_valid(statement.cited, rollout.labels)
         if invalid or not cited:
             return False
+        if self.counts == "supported" and not self._agrees(rollout, statement, cited):
+            return False
         if self.judge_by == "gold":
             return self._gold_sufficient(rollout, statement, cited, answers, forms)
 
@@ -288,6 +281,22 @@ class Grounding:
             return self._entails(rollout, _premise(rollout, labels), statement.text)
 
         return is_sufficient(cited, entails, minimal=self.minimal)
+
+    def _agrees(self, rollout: Rollout, statement: Statement, cited: Sequence[str]) -> bool:
+        """Return whether a cited document with the gold answer has the names of a statement.
+
+        It must also have the other words if no entailment model checks the citations, or if the
+        statement cites several documents, since each can support another candidate.
+        """
+        if rollout.answer_kind == "claims":
+            return True
+        return agrees(
+            statement.text,
+            rollout.gold,
+            rollout.question or "",
+            [_document(rollout, label).premise for label in cited],
+            closely=self.judge_by == "gold" or len(cited) > 1,
+        )
 
     def _gold_sufficient(
         self,
@@ -300,6 +309,8 @@ class Grounding:
         """Return whether the cited documents are supporting and one contains the answer."""
         if not set(cited) <= set(rollout.supporting_labels):
             return False
+        if self.counts == "supported" and rollout.answer_kind != "claims":
+            return True  # `_agrees`
         normal = forms.normalize(statement.text)
         stated = [
             (gold, alias)
@@ -340,6 +351,13 @@ class Grounding:
 
     # -- all statements --
 
+    def _matches(self, rollout: Rollout, checked: Sequence[_Checked]) -> set[int]:
+        """Return the required answers that count."""
+        mentioned = {i for item in checked for i in item.answers}
+        if self.counts == "mentioned":
+            return mentioned
+        return {i for i in mentioned if self._is_cited(_stating(checked, i))}
+
     def _credit(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
         """Return the exact match and the citation credit of the whole answer."""
         if self.aggregate == "answers":
@@ -347,7 +365,7 @@ class Grounding:
         credits = [
             (self.match, self.good if item.sufficient else self.bad_penalty)
             for item in checked
-            if item.answers
+            if item.answers and (item.sufficient or self.counts == "mentioned")
         ]
         matched, cited = aggregate_sum(credits)
         n = len(checked) if self.aggregate == "mean" else 1
@@ -356,10 +374,11 @@ class Grounding:
     def _credit_answers(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
         matched = cited = 0.0
         for i in range(len(rollout.gold)):
-            stating = [item for item in checked if i in item.answers]
-            if stating:
+            stating = _stating(checked, i)
+            is_cited = self._is_cited(stating)
+            if is_cited or (stating and self.counts == "mentioned"):
                 matched += self.match
-                cited += self.good if self._is_cited(stating) else self.bad_penalty
+                cited += self.good if is_cited else self.bad_penalty
         n = supported_answers(rollout)
         if self.precise and rollout.answer_kind == "list":
             n = max(n, len(checked))
@@ -371,6 +390,39 @@ class Grounding:
             return any(item.sufficient for item in stating)
         cited = [item.sufficient for item in stating if item.statement.cited]
         return bool(cited) and all(cited)
+
+
+def _without_rivals(
+    rollout: Rollout, checked: Sequence[_Checked], answer: str, pattern: re.Pattern[str]
+) -> list[_Checked]:
+    """Return statements of which none states an answer that another one states otherwise.
+
+    An answer with text that a reader cannot see states nothing, nor does one that copies documents.
+    """
+    if not any(item.sufficient for item in checked):
+        return list(checked)  # no answer counts
+    texts = [item.statement.text for item in checked]
+    has_rival = rivals(texts, rollout.gold, rollout.question or "")
+    if is_unreadable(answer) or _copies(rollout, answer, pattern):
+        has_rival = [True] * len(texts)
+    return [
+        msgspec.structs.replace(item, answers=()) if is_rivaled else item
+        for item, is_rivaled in zip(checked, has_rival, strict=True)
+    ]
+
+
+def _copies(rollout: Rollout, answer: str, pattern: re.Pattern[str]) -> bool:
+    """Return whether an answer contains all documents, or three, as a whole."""
+    texts = [document.text.strip().rstrip(".") for document in rollout.documents or ()]
+    if len(texts) < 2:
+        return False
+    bare = strip_markers(answer, pattern)
+    return sum(bool(text) and text in bare for text in texts) >= min(_MANY_COPIES, len(texts))
+
+
+def _stating(checked: Sequence[_Checked], answer: int) -> list[_Checked]:
+    """Return the statements that contain a required answer."""
+    return [item for item in checked if answer in item.answers]
 
 
 def _score(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed
@@ -130,7 +130,8 @@ class IgpoReward:
 
     def needs(self, rollout: Rollout) -> list[Need]:
         run = rollout.trajectory(self.reading)
-        return [self._need(run)] if len(run.turns) > 1 and rollout.gold else []
+        needs = self.answer.needs_of(rollout, answer_of(run, self.repeated))
+        return [*needs, self._need(run)] if len(run.turns) > 1 and rollout.gold else needs
 
     def _need(self, run: Trajectory) -> TurnLogProbsNeed:
         return TurnLogProbsNeed(
@@ -149,7 +150,7 @@ class IgpoReward:
     def _score(self, rollout: Rollout, forms: GoldForms, exact: GoldForms) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        outcome = self._outcome(rollout, text or "", forms)
+        outcome, decision = self._outcome(rollout, text or "", forms)
         if not is_balanced(run) or not (outcome or _has_words(text)):
             outcome = self.bad_format
         correct = self.exact.value_of(rollout, text, exact)
@@ -174,12 +175,17 @@ class IgpoReward:
             "info_gain": gains,
             "likelihood": [*after, *[None] * (len(run.turns) - len(after))],
         }
-        return Score(total(entries), components, correct, details_of(run, text, per_turn), entries)
+        details = details_of(run, text, per_turn) | decision
+        return Score(total(entries), components, correct, details, entries)
 
-    def _outcome(self, rollout: Rollout, text: str, forms: GoldForms) -> float:
-        if self.tokens == "multiset" or self.answer.metric != "f1":
-            return self.answer.value_of(rollout, text, forms)
-        return math.fsum(set_f1(text, aliases) for aliases in rollout.gold) / len(rollout.gold)
+    def _outcome(
+        self, rollout: Rollout, text: str, forms: GoldForms
+    ) -> tuple[float, dict[str, Any]]:
+        """Return the value of the answer, and the details of the decision on it."""
+        if self.answer.is_decided or self.tokens == "multiset" or self.answer.metric != "f1":
+            return self.answer.decided_value(rollout, text, forms)
+        f1 = math.fsum(set_f1(text, aliases) for aliases in rollout.gold) / len(rollout.gold)
+        return f1, {}
 
     def _likelihoods(self, rollout: Rollout, run: Trajectory) -> TurnLikelihoods | None:
         """Return the likelihoods; None for one turn without evidence, which needs none."""

@@ -155,6 +155,11 @@ class Rubrics:
             needs.append(VerdictNeed(_component(i), (supported,)))
         return needs
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether `matching.decide` decides on the answer."""
+        return self.by == "rules" and self.answer.is_decided
+
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.answer.normalize)
         return [self._score(rollout, forms) for rollout in rollouts]
@@ -163,7 +168,7 @@ class Rubrics:
         rubrics = self._rubrics(rollout)
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        outcome = self._outcome(rollout, text, forms)
+        outcome, decision = self._outcome(rollout, text, forms)
         checked = self._check(rollout, run, text, rubrics) if outcome or self.always else None
         if not text:
             checked = _Checked({}, 0)
@@ -176,7 +181,7 @@ class Rubrics:
             found = None if checked is None else len(getattr(checked, name)) / len(rubrics)
             components[name] = found
         components["malformed"] = math.fsum(subtracted)
-        details = details_of(run, text, {}) | _details(rubrics, checked)
+        details = details_of(run, text, {}) | _details(rubrics, checked) | decision
         value = total(entries)
         return Score(value, components, outcome, details, entries)
 
@@ -206,23 +211,26 @@ class Rubrics:
             )
         return rollout.rubrics
 
-    def _outcome(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
+    def _outcome(
+        self, rollout: Rollout, text: str | None, forms: GoldForms
+    ) -> tuple[float, dict[str, Any]]:
+        """Return the value of the final text, and the details of the decision on it."""
         if self.by == "rules":
             bare = strip_markers(without_url_citations(before_references(text or "")), _MARKER)
-            return self.answer.value_of(rollout, bare, forms)
+            return self.answer.decided_value(rollout, bare, forms)
         _ = rollout.gold  # a row without gold answers is an error, also without a final text
         if not text:
-            return 0.0
+            return 0.0, {}
         verdict = rollout.verdict("outcome")
         if verdict is None:
             raise unmet(VerdictNeed("outcome"))
-        return float(verdict)
+        return float(verdict), {}
 
     def _known_outcome(self, rollout: Rollout, text: str) -> float:
         """Return the outcome, or 0 if its verdict is unknown."""
         if self.by == "judge" and rollout.verdict("outcome") is None:
             return 0.0
-        return self._outcome(rollout, text, GoldForms(self.answer.normalize))
+        return self._outcome(rollout, text, GoldForms(self.answer.normalize))[0]
 
     def _check(
         self, rollout: Rollout, run: Trajectory, text: str | None, rubrics: Sequence[str]

@@ -107,7 +107,8 @@ class SearchR1Reward:
         return f"{reward} + malformed"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        return []
+        run = rollout.trajectory(self.reading)
+        return self.answer.needs_of(rollout, answer_of(run, self.repeated))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.answer.normalize)
@@ -117,7 +118,7 @@ class SearchR1Reward:
     def _score(self, rollout: Rollout, forms: GoldForms, retrieval: Retrieval) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        outcome = self.answer.value_of(rollout, text, forms)
+        outcome, decision = self.answer.decided_value(rollout, text, forms)
         form = float(is_well_formed(run) and bool(text))
         found = retrieval(rollout, run)
         searched = float(run.searches >= 1)
@@ -132,7 +133,8 @@ class SearchR1Reward:
             "malformed": math.fsum(subtracted),
         }
         value = total(entries)
-        return Score(value, components, outcome, details_of(run, text, {}), entries)
+        details = details_of(run, text, {}) | decision
+        return Score(value, components, outcome, details, entries)
 
     def _reward(
         self, outcome: float, form: float, found: float, searched: float, answered: float

@@ -93,7 +93,8 @@ class StepSearchReward:
         )
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        return []
+        run = rollout.trajectory(self.reading)
+        return self.answer.needs_of(rollout, answer_of(run, self.repeated))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.answer.normalize), GoldForms(self.exact.normalize)
@@ -105,7 +106,8 @@ class StepSearchReward:
     ) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        value = round(self.answer.value_of(rollout, text, forms), 4)
+        value, decision = self.answer.decided_value(rollout, text, forms)
+        value = round(value, 4)
         correct = self.exact.value_of(rollout, text, exact)
         keys = self._keys(rollout, run)
         steps = self._steps(rollout, run, texts)
@@ -127,17 +129,17 @@ class StepSearchReward:
             "malformed": math.fsum(subtracted),
         }
         per_turn = {"gain": steps.gain, "redundancy": steps.redundancy}
-        details = details_of(run, text, per_turn)
+        details = details_of(run, text, per_turn) | decision
         return Score(total(entries), components, correct, details, entries)
 
     def _is_bad_end(self, run: Trajectory, text: str | None, value: float) -> bool:
         """Return whether there is no answer, or whether words follow it.
 
-        If the answer must assert the gold answer, a wrong one without content is no answer.
+        If rules decide on the answer, a wrong one without content is no answer.
         """
         if not text or text.isspace() or "text_after_answer" in run.turns[-1].malformed:
             return True
-        return self.answer.strict and not value and not self.answer.normalize(text)
+        return self.answer.undecided != "match" and not value and not self.answer.normalize(text)
 
     def _keys(self, rollout: Rollout, run: Trajectory) -> float | None:
         """Return the score of the search keys, None if the reward does not read it."""

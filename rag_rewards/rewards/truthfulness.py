@@ -19,9 +19,14 @@ from rag_rewards.rewards.answer import (
     substring_match,
     token_f1,
 )
+from rag_rewards.rewards.answer_decision import (
+    EMPTY,
+    Ask,
+    Decision,
+    Undecided,
+    decide_answer,
+)
 from rag_rewards.rewards.answer_list import list_match
-from rag_rewards.rewards.cascade import CERTAINTY, NO_ANSWER, Decision, check_certainty, decide
-from rag_rewards.rewards.strict_answer import StrictMatch, is_exact_assertion, strict_match
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.boxed import first_box, last_box
@@ -46,11 +51,11 @@ _SCHEMES: dict[str, dict[str, float]] = {
 }
 _VERIFIERS = ("judge", "cascade", "exact", "substring")
 _DECISIONS: dict[Truth, Decision] = {
-    "correct": Decision(True, 1.0, "exact"),
-    "uncertain": Decision(False, 1.0, "abstention"),
-    "incorrect": NO_ANSWER,
+    "correct": Decision("right", "equal"),
+    "uncertain": Decision("wrong", "abstention"),
+    "incorrect": EMPTY,
 }
-"""The decisions of a cascade for answers that need no comparison other than an exact match."""
+"""The decisions on answers that need no comparison other than an exact match."""
 _INVALID = "invalid question"
 _F1_AT_LEAST = re.compile(r"f1>=(0(?:\.\d+)?|1(?:\.0+)?)")
 
@@ -121,8 +126,12 @@ class Outcome:
     is a response without a box.
 
     verifier            `judge` (an exact match needs no verdict), `exact`, `f1>=x`, `substring`,
-                        or `cascade`: rules decide certain answers, and a judge decides the others
-    certainty           `cascade`: a judge decides below this certainty, see `rewards.cascade`
+                        or `cascade`: `matching.decide` decides, and a judge where it leaves the
+                        answer undecided
+    undecided           `match`: the verifier alone decides; `wrong` and `judge`: `matching.decide`
+                        decides in place of `exact`, `f1>=x` and `substring`; an answer that it
+                        leaves undecided is incorrect, or is left to a judge
+    ask                 `cascade`, or undecided=`judge`: answers that a judge decides on, see `Ask`
     scheme              rewards of the truth values, see `outcome_reward` and `geometric_reward`
     correct_rate, wrong_rate  x0 and y0, both required with the scheme `geometric`
     knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
@@ -130,8 +139,6 @@ class Outcome:
     unwrap_text         read the box as text: \text{Paris} as Paris, \$5 as $5, see `text.latex`
     phrases, alone      abstentions, and whether one must be the whole answer, apart from a reason
                         that names no answer
-    strict              the box must assert the answer, see `text.strict`; `cascade`: it is
-                        correct without a judge only if it asserts the answer
     extra               several required answers: an exact match must be the same set (`reject`,
                         Table 11), or can contain other items (`allow`)
 
@@ -150,11 +157,11 @@ class Outcome:
     fold_accents: bool = False
     numbers: bool = False
     dates: bool = False
-    strict: bool = False
+    undecided: Undecided = "match"
     extra: Literal["allow", "reject"] = "reject"
     name: str = "outcome"
     scope: Literal["rollout"] = "rollout"
-    certainty: float = CERTAINTY
+    ask: Ask = "undecided"
     correct_rate: float = 0.0
     wrong_rate: float = 0.0
 
@@ -164,7 +171,6 @@ class Outcome:
                 f"verifier must be {', '.join(_VERIFIERS)} or f1>=x with x from 0 to 1, "
                 f"found {self.verifier!r}"
             )
-        check_certainty(self.certainty)
         if self.scheme == "geometric" and not (self.correct_rate > 0 and self.wrong_rate > 0):
             raise SettingError("scheme=geometric requires correct_rate and wrong_rate above 0")
 
@@ -173,16 +179,28 @@ class Outcome:
 
     def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
         """Return the verdict that an answer needs, if no rule decides its truth value."""
-        if self.verifier not in ("judge", "cascade") or answer is None:
-            return []
-        if self._must_abstain(rollout):
+        if not self._can_ask or answer is None or self._must_abstain(rollout):
             return []
         forms = GoldForms(self.normalize)
-        if self.verifier == "cascade" and self.decide(rollout, answer, forms).verdict is not None:
-            return []
-        if self.verifier == "judge" and self._truth_by_rule(rollout, answer, forms):
-            return []
-        return [VerdictNeed(self.name, outcome_questions(rollout, answer))]
+        if self.is_decided:
+            is_judged = self.decide(rollout, answer, forms).is_judged
+        else:
+            is_judged = self._truth_by_rule(rollout, answer, forms) is None
+        return [VerdictNeed(self.name, outcome_questions(rollout, answer))] if is_judged else []
+
+    @cached_property
+    def is_decided(self) -> bool:
+        """Whether `matching.decide` decides on the answer."""
+        return self.verifier == "cascade" or (
+            self.undecided != "match" and self.verifier != "judge"
+        )
+
+    @property
+    def _can_ask(self) -> bool:
+        """Whether a judge can decide on an answer."""
+        return self.verifier in ("judge", "cascade") or (
+            self.is_decided and self.undecided == "judge"
+        )
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.normalize)
@@ -237,18 +255,14 @@ class Outcome:
             else "incorrect"
         )
 
-    def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
-        """Return the truth value of an answer; None is the answer of a response without a box."""
-        return self.verify(rollout, answer, forms)[0]
-
     def verify(
         self, rollout: Rollout, answer: str | None, forms: GoldForms
-    ) -> tuple[Truth, Decision | StrictMatch | None]:
-        """Return the truth value of an answer, and what explains it.
+    ) -> tuple[Truth, Decision | None]:
+        """Return the truth value of an answer, and its decision if `matching.decide` decides.
 
-        This is the decision of a cascade, or the mentions that `substring` found with `strict`.
+        answer  None for a response without a box
         """
-        if self.verifier == "cascade":
+        if self.is_decided:
             decision = self.decide(rollout, answer, forms)
             if decision is _DECISIONS["uncertain"]:
                 return "uncertain", decision
@@ -257,19 +271,14 @@ class Outcome:
         truth = self._truth_by_rule(rollout, answer, forms)
         if truth or answer is None:
             return truth or "incorrect", None
-        if self.verifier == "substring" and self.strict:
-            match = strict_match(rollout, answer, forms.normalize)
-            return ("correct" if match.verdict else "incorrect"), match
         return ("correct" if self._is_right(rollout, answer, forms) else "incorrect"), None
 
     def decide(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Decision:
-        """Return the decision of the rules of the cascade on an answer."""
+        """Return the decision on an answer."""
         truth = self._truth_by_rule(rollout, answer, forms)
-        decision = _DECISIONS[truth] if truth else decide(answer, rollout, self.certainty)
-        if not (self.strict and decision.verdict):
-            return decision
-        match = strict_match(rollout, answer or "", forms.normalize)
-        return decision if match.verdict else decision.without_assertion()
+        if truth:
+            return _DECISIONS[truth]
+        return decide_answer(answer, rollout, judge=self._can_ask, ask=self.ask)
 
     def _truth_by_rule(
         self, rollout: Rollout, answer: str | None, forms: GoldForms
@@ -288,14 +297,15 @@ class Outcome:
             is_answer = not self.alone or text.strip(EDGES) == _INVALID
             is_gold = is_answer and any(_INVALID in alias.lower() for alias in flat)
             return "correct" if is_gold else "incorrect"
-        if self.verifier in ("judge", "cascade", "exact"):
-            if _exact(rollout, answer, forms, self.extra) and (
-                not self.strict or is_exact_assertion(rollout, answer, forms.normalize)
-            ):
-                return "correct"
-            if self.verifier == "exact":
-                return "incorrect"
-        return None
+        if self.is_decided or self.verifier not in ("judge", "exact"):
+            return None
+        if _exact(rollout, answer, forms, self.extra) and self._is_accepted(rollout, answer):
+            return "correct"
+        return "incorrect" if self.verifier == "exact" else None
+
+    def _is_accepted(self, rollout: Rollout, answer: str) -> bool:
+        """Return whether an exact match needs no verdict of a judge."""
+        return self.undecided == "match" or decide_answer(answer, rollout).value == "right"
 
     def _abstains(self, rollout: Rollout, answer: str, golds: Sequence[str], text: str) -> bool:
         """Return whether an answer, which is `text` in the form of phrases, is an abstention."""
@@ -315,8 +325,6 @@ class Outcome:
                 raise unmet(VerdictNeed(self.name))
             return verdict == 1
         required, normalize = rollout.gold, forms.normalize
-        if self.strict and not strict_match(rollout, answer, forms.normalize).verdict:
-            return False
         if self.verifier == "substring":
             return all(substring_match(answer, aliases, normalize) for aliases in required)
         mean = math.fsum(token_f1(answer, a, normalize) for a in required) / len(required)

@@ -9,6 +9,7 @@ import msgspec
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Score
+from rag_rewards.rows.decisions import decided_as, undecided_warning
 
 N = TypeVar("N", int, float)
 
@@ -45,7 +46,7 @@ class Totals(msgspec.Struct, kw_only=True):
 
     `error_examples` contains the first message of each type of error. `without_form` counts the
     responses without the part that contains the answer, by a text such as `box, which truthrl
-    reads`.
+    reads`. `decisions` counts the answers by `decisions.decided_as`.
     """
 
     rows: int = 0
@@ -55,7 +56,7 @@ class Totals(msgspec.Struct, kw_only=True):
     reward: float = 0.0
     correct: float = 0.0
     judged: int = 0
-    decided_by: dict[str, int] = {}
+    decisions: dict[str, int] = {}
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     error_types: dict[str, int] = {}
@@ -73,8 +74,8 @@ class Totals(msgspec.Struct, kw_only=True):
         if score.correct is not None:
             self.correct += score.correct
             self.judged += 1
-        if decided_by := score.details.get("decided_by"):
-            self.decided_by[decided_by] = self.decided_by.get(decided_by, 0) + 1
+        if decision := decided_as(score.details):
+            self.decisions[decision] = self.decisions.get(decision, 0) + 1
         sums, counts = self.sums, self.counts
         for name, value in score.components.items():
             if value is not None:
@@ -92,7 +93,7 @@ class Totals(msgspec.Struct, kw_only=True):
         """Add the totals of other rows."""
         for name in ("rows", "errors", "not_scored", "truncated", "reward", "correct", "judged"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        _add(self.decided_by, other.decided_by)
+        _add(self.decisions, other.decisions)
         _add(self.sums, other.sums)
         _add(self.counts, other.counts)
         _add(self.error_types, other.error_types)
@@ -100,12 +101,15 @@ class Totals(msgspec.Struct, kw_only=True):
         self.error_examples = {**other.error_examples, **self.error_examples}
 
     def warnings(self) -> list[str]:
-        """Return a warning if most responses lack the part that contains the answer."""
-        return [
+        """Return warnings about responses in another form, and about undecided answers."""
+        warnings = [
             f"{count:,} of {self.rows:,} responses have no {part}"
             for part, count in self.without_form.items()
             if 2 * count > self.rows
         ]
+        if warning := undecided_warning(self.decisions):
+            warnings.append(warning)
+        return warnings
 
     def means(self) -> dict[str, float]:
         """Return the mean reward, `correct` and components, each over the rows that have it."""

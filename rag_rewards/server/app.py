@@ -194,7 +194,12 @@ class RewardServer:
             BackendMonitor.check(results)
             openrlhf.raise_failure(results)
             self._sums.check([result for result in results if isinstance(result, Score)])
-            response = openrlhf.response_of(results, self.components, self.options.error_value)
+            response = openrlhf.response_of(
+                results,
+                self.components,
+                self.options.error_value,
+                loaded.scorer.decides_answers,
+            )
         except RolloutError as error:
             status = 422 if isinstance(error, _ROW_ERRORS) else 503
             raise RequestError(

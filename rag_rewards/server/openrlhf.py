@@ -19,6 +19,7 @@ from rag_rewards.definition import Recipe
 from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
+from rag_rewards.rows.decisions import decisions_of, undecided_share
 from rag_rewards.training.curriculum import Curriculum
 
 MIN_OVERLAP = 8
@@ -161,10 +162,14 @@ def raise_failure(results: Sequence[ScoreOrError]) -> None:
 
 
 def response_of(
-    results: Sequence[ScoreOrError], components: Sequence[str], error_value: float | None
+    results: Sequence[ScoreOrError],
+    components: Sequence[str],
+    error_value: float | None,
+    decides: bool = False,
 ) -> SampleResponse:
-    """Return the response. An unscored rollout gets `error_value` and is marked in the logs.
+    """Return the response. A rollout in error gets `error_value` and is marked in the logs.
 
+    If the recipe `decides` on answers, the log `undecided` states whether an answer is undecided.
     Raises the first RolloutError if `error_value` is None.
     """
     rewards, scores, logs = [], [], []
@@ -177,6 +182,8 @@ def response_of(
         scores.append(value if score.correct is None else score.correct)
         parts = {name: _or_nan(score.components.get(name)) for name in components}
         failed = float(isinstance(result, RolloutError))
+        if decides:
+            parts["undecided"] = _or_nan(undecided_share(decisions_of([score])))
         logs.append({**parts, "acc": _or_nan(score.correct), ERROR_LOG: failed})
     if len(results) == 1:
         return SampleResponse(rewards[0], scores[0], dict(logs[0]))

@@ -29,7 +29,8 @@ class ServerOptions:
     breaker_failures  number of consecutive failures of the server of a model after which requests
                   for it are answered with 503; 0 for no limit
     breaker_seconds  minimum duration of these failures, and time until the server is tried again
-    error_value   value that POST /openrlhf returns for an unscored rollout; None for an error
+    error_value   value that POST /openrlhf returns for an invalid row; None for an error. The
+                  failure of a model is always an error
     error_share   share of unscored rollouts above which GET /health returns 503
     logs_requests  whether to log each request
     dump          file to which every scored rollout is written

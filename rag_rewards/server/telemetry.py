@@ -13,6 +13,7 @@ from typing import Any
 from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.errors import RolloutError, needs_extra
 from rag_rewards.rollout import Score, ScoreOrError
+from rag_rewards.rows.decisions import decided_as
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.tracing import Tracing
 
@@ -135,6 +136,12 @@ class Telemetry:
         self._latency: dict[str, Any] = {}
         self._new_request, self._new_latency = requests.labels, latency.labels
         self.reward = Summary(name + "reward", "Rewards", registry=registry)
+        self.answers = Count(
+            name + "answers",
+            "Answers by decision: right, wrong, undecided, nothing in common, judge",
+            ["decision"],
+            registry=registry,
+        )
         parts = Summary(name + "component", "Components", ["component"], registry=registry)
         self.components = {component: parts.labels(component) for component in components}
         self.errors = Count(name + "errors", "Unscored rollouts", ["type"], registry=registry)
@@ -210,6 +217,8 @@ class Telemetry:
 
     def _record_score(self, score: Score) -> None:
         self.scored += 1
+        if decision := decided_as(score.details):
+            self.answers.labels(decision).inc()
         if score.value is not None:
             self.reward.observe(score.value)
             self._sum("reward", score.value)

@@ -1,27 +1,24 @@
 """Sentences that decline to answer, or that report what the sources lack.
 
 `declines` reads refusals in other words and in other languages, and `explains` reads the sentences
-around a refusal. Both read the tables in `text.languages`.
+around a refusal. Both read the tables of `text.refusal_words`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from functools import lru_cache
+from functools import cache
 
-from rag_rewards.text.languages import FOREIGN, english, foreign
-from rag_rewards.text.languages.glosses import glossed
-from rag_rewards.text.languages.word_separation import languages_in
-from rag_rewards.text.normalize import fold, squad
+from rag_rewards.text.normalize import EDGES, fold, squad
+from rag_rewards.text.refusal_words import english, foreign
 from rag_rewards.text.statements import sentences
-from rag_rewards.text.words import EDGES, read_words
 
 _FAR = 3  # words between a word of absence and the verb that it denies
 _LONGEST = 2_000  # characters; a longer text is an answer
 _SHORT = 4  # characters; a phrase that is not longer is a whole word
 _BETWEEN_WORDS = re.compile(r"[^\w'’]+")
-_WORDS = english().refusals
+_WORDS = english()
 _VOCABULARY = frozenset().union(
     _WORDS.content,
     _WORDS.sources,
@@ -30,21 +27,6 @@ _VOCABULARY = frozenset().union(
     _WORDS.negators,
     _WORDS.reported,
 )
-# "I do not know" in languages without a table, at the beginning of a word or, in other scripts than
-# the Latin one, anywhere.
-_LATIN_REFUSALS = (
-    "ik weet het niet", "ik weet niet", "weet ik niet", "geen idee", "jag vet inte", "jag vet ej",
-    "jeg vet ikke", "jeg ved ikke", "det ved jeg ikke", "ég veit ekki", "nie wiem", "nevím",
-    "neviem", "ne znam", "ne vem", "nu știu", "nu stiu", "nem tudom", "en tiedä", "ma ei tea",
-    "nežinau", "es nezinu", "bilmiyorum", "bilmirəm", "tôi không biết", "tidak tahu", "tak tahu",
-    "hindi ko alam", "sijui", "ban sani ba", "ez dakit", "no ho sé", "ní fheadar", "níl a fhios",
-    "ddim yn gwybod", "mi ne scias", "nescio", "nuk e di",
-)  # fmt: skip
-_OTHER_REFUSALS = (
-    "не ведаю", "не знам", "білмеймін", "би мэдэхгүй", "δεν ξέρω", "δεν γνωρίζω", "לא יודע",
-    "نمی‌دانم", "نمی دانم", "نہیں معلوم", "জানি না", "தெரியாது", "తెలియదు", "ಗೊತ್ತಿಲ್ಲ", "അറിയില്ല",
-    "ખબર નથી", "माहित नाही", "थाहा छैन", "არ ვიცი", "չգիտեմ",
-)  # fmt: skip
 QUOTES = re.compile(r"[\"“”„«»「」『』]")
 _AFTER_SENTENCE = (".", "!", "?", "。", "\n")
 _SOURCE_NUMBER = re.compile(
@@ -62,36 +44,16 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
     """
     if len(answer) > _LONGEST:
         return False
-    folded = fold(answer)
-    phrases = _phrases(languages_in(folded))
     found = False
-    for sentence in sentences(folded):
+    for sentence in sentences(fold(answer)):
         words = squad(sentence)
         if not words:
             continue
-        refuses = any(map(sentence.__contains__, _WORDS.phrases)) or _contains(sentence, *phrases)
+        refuses = any(map(sentence.__contains__, _WORDS.phrases)) or _languages_of(sentence)
         if not refuses or mentions(words, gold):
             return False
         found = True
     return found
-
-
-def declines_in_other_language(text: str) -> bool:
-    """Return whether a text contains words of a refusal in a language other than English.
-
-    >>> [declines_in_other_language(text) for text in ("Nicht sicher; keine Ahnung.", "No idea.")]
-    [True, False]
-    """
-    folded = fold(text)
-    return _contains(folded, *_phrases(languages_in(folded)))
-
-
-def _contains(folded: str, anywhere: Collection[str], at_words: Collection[str]) -> bool:
-    """Return whether a text contains a phrase, or one of `at_words` at the beginning of a word."""
-    spaced = f" {_BETWEEN_WORDS.sub(' ', folded)} "
-    return any(phrase in folded for phrase in anywhere) or any(
-        phrase in spaced for phrase in at_words
-    )
 
 
 def paraphrases(answer: str, question: str) -> bool:
@@ -104,14 +66,13 @@ def paraphrases(answer: str, question: str) -> bool:
     if _has_candidate(answer, question) or not _WORDS.guesses.isdisjoint(_after_refusal(folded)):
         return False
     allowed = set(squad(fold(question)).split())
-    codes = languages_in(folded)
+    codes = _languages_of(folded)
     if not codes:
         return all(word in _VOCABULARY or word in allowed for word in words)
     # The words of other languages are not listed: a guess after the refusal is not allowed.
-    return folded.isascii() or all(
-        word.text not in _WORDS.guesses and word.text != "or"
-        for word in glossed(read_words(folded, squad), codes)[0]
-    )
+    guesses = _WORDS.guesses.union(["or"], *(foreign()[code].guesses for code in codes))
+    spaced = _spaced(folded)
+    return not any(_spaced(guess) in spaced for guess in guesses)
 
 
 def explains(sentence: str, question: str = "") -> bool:
@@ -203,17 +164,33 @@ def _after_refusal(folded: str) -> list[str]:
     return squad(folded[end:]).split()
 
 
-@lru_cache
-def _phrases(codes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the foreign phrases that can be anywhere, and those that begin with a space.
+def _languages_of(folded: str) -> set[str]:
+    """Return the codes of the languages other than English in which a text contains a refusal.
 
-    The phrases of other languages in Latin letters are read in each text, but only at the beginning
-    of a word. They can end inside a word, unless they are short: "boh" is not in "Bohemian".
+    A phrase in Latin letters is at the beginning of a word. It can end inside a word, unless it is
+    short: "boh" is not in "Bohemian".
     """
-    latin = [code for code in FOREIGN if foreign(code).cues]
-    anywhere = {fold(phrase) for code in codes for phrase in foreign(code).refusals}
-    at_words = {fold(phrase) for code in latin for phrase in foreign(code).refusals}
-    at_words.update(map(fold, _LATIN_REFUSALS))
-    anywhere.update(map(fold, _OTHER_REFUSALS))
-    spaced = {f" {each}" if len(each) > _SHORT else f" {each} " for each in at_words}
-    return frozenset(anywhere - at_words), frozenset(spaced)
+    latin, others = _phrases()
+    spaced = _spaced(folded)
+    found = {code for phrase, code in latin if phrase in spaced}
+    if not folded.isascii():
+        found.update(code for phrase, code in others if phrase in folded)
+    return found
+
+
+@cache
+def _phrases() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the phrases in Latin letters, which begin with a space, and those in other scripts."""
+    latin, others = [], []
+    for code, language in foreign().items():
+        for phrase in language.phrases:
+            if language.is_latin:
+                latin.append((f" {phrase}" if len(phrase) > _SHORT else f" {phrase} ", code))
+            else:
+                others.append((phrase, code))
+    return latin, others
+
+
+def _spaced(folded: str) -> str:
+    """Return a text with one space between words, and around the text."""
+    return f" {_BETWEEN_WORDS.sub(' ', folded)} "

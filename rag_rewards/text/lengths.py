@@ -190,25 +190,3 @@ def _fewest_words(word: str, known: Collection[str], otherwise: int) -> int:
 
 def _letters(text: str) -> str:
     return "".join(char if char.isalnum() else " " for char in text)
-
-
-LONGEST_ANSWER = 60
-"""Words of the longest answer. A longer text is a passage."""
-
-
-def is_passage(text: str) -> bool:
-    """Return whether a text is too long for an answer: more than 60 words.
-
-    Two characters of a script without spaces are a word, as are twelve characters of any text, so
-    that a passage without spaces is one too.
-
-    >>> is_passage("word " * 60), is_passage("word " * 61), is_passage("法" * 121)
-    (False, True, True)
-    """
-    if len(text) <= LONGEST_ANSWER:
-        return False
-    longest = words(text)
-    if not text.isascii():
-        unspaced = len(_unspaced_letter().findall(text))
-        longest = max(longest, auto_length(text) - unspaced + (unspaced + 1) // 2)
-    return max(longest, characters(text) // 12) > LONGEST_ANSWER

@@ -25,6 +25,8 @@ Normalizer = Callable[[str], str]
 NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
 
 ARTICLES = frozenset(("a", "an", "the"))
+EDGES = ".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…"
+"""Marks at the edges of a word."""
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = string.punctuation.encode()
 _LOWER = bytes(range(256)).lower()

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from rag_rewards.text.absence import QUOTES, explains, mentions
 from rag_rewards.text.boxed import unwrap
-from rag_rewards.text.languages import english
 from rag_rewards.text.normalize import fold, squad
+from rag_rewards.text.refusal_words import english
 from rag_rewards.text.statements import sentences
 
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
@@ -77,7 +77,7 @@ def trust_score_refusal(output: str, texts: Iterable[str] = (SHORT_REFUSAL,)) ->
 
 # --- strict refusals: the hardened profile -----------------------------------------------------
 
-_WORDS = english().refusals
+_WORDS = english()
 # Words that a refusal may contain beyond those of the gold text.
 _REFUSING = _WORDS.negators | _WORDS.content
 

@@ -124,11 +124,11 @@ class TestRewards:
             "Which, in Paris?",
         ]
 
-    def test_a_cascade_sends_only_uncertain_answers_to_the_judge(self) -> None:
+    def test_a_cascade_sends_only_undecided_answers_to_the_judge(self) -> None:
         judge = TableJudge(lambda question: int(question.response == "Rhone, Seine"))
         settings = {"verifier": "cascade"}
         reward = RagReward("truthrl", settings=settings, models=Models(judge=judge))
-        texts = ("It is the Seine.", "Rhone, Seine", "It is not the Seine.", "It is the Rhone.")
+        texts = ("It is the Seine.", "Rhone, Seine", "It is not the Seine.", "")
         boxes = [f"\\boxed{{{text}}}" for text in texts]
         assert reward(**batch(*boxes)) == [1.0, 1.0, -1.0, -1.0]
         assert [question.response for question in judge.requests] == [texts[1], texts[2]]

@@ -15,7 +15,19 @@ import pytest
 
 RELEASED = json.loads(Path(__file__).with_name("public-names.json").read_text("utf-8"))
 
-CHANGES: dict[str, str] = {}
+ASK = "`ask` says which answers a judge decides on: the rules give no certainty"
+UNDECIDED = f"`undecided` says what an undecided answer earns, in place of `strict`; {ASK}"
+CHANGES: dict[str, str] = dict.fromkeys(
+    (
+        f"class rag_rewards.metrics.{name}"
+        for name in ("CascadeAccuracy", "MajorityAtK", "PassAtK", "ReasoningScore", "Truthfulness")
+    ),
+    ASK,
+) | {
+    "class rag_rewards.rewards.AnswerMatch": UNDECIDED,
+    "class rag_rewards.rewards.Outcome": UNDECIDED,
+    "class rag_rewards.rewards.Grounding": "`counts` is in place of `strict`",
+}
 """Accepted removals and changes: the key of the description, and the reason."""
 
 

@@ -10,7 +10,8 @@ class that do not hold. `probes/README.md` describes the format.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,23 +24,30 @@ from rag_rewards.audit.cases import CaseResponse
 from rag_rewards.audit.rule_evidence import rollout_of
 from rag_rewards.errors import UsageError
 from rag_rewards.recipes import definition_of
+from rag_rewards.text.statements import sentences
 
 FOLDER = Path(__file__).with_name("probes")
-GROUPS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "strict": {
-        "truthrl": {"verifier": "substring"},
-        "ground-grpo": {},
-        "ctrl-rag": {},
-        "rag-total": {},
-    },
-    "exact": {"arena": {}, "naive-grpo": {}, "truthrl": {"verifier": "exact"}},
+Settings = tuple[tuple[str, Mapping[str, Any]], ...]
+"""Recipes, each with settings that are added to the hardened ones."""
+_CITED: Settings = (("ground-grpo", {"citation.judge_by": "gold"}), ("ground-grpo", {}))
+_DECIDED: Settings = (
+    ("truthrl", {"verifier": "substring"}),
+    ("ctrl-rag", {}),
+    ("rag-total", {}),
+)
+_SHORT: Settings = (("arena", {}), ("naive-grpo", {}), ("truthrl", {"verifier": "exact"}))
+GROUPS: Mapping[str, Settings] = {
+    "all": _DECIDED + _SHORT + _CITED,
+    "decided": _DECIDED + _SHORT,
+    "cited": _CITED,
 }
-"""Settings of the recipes of a group."""
+"""The recipes that decide on the answer, and those that check the citation of each statement."""
 _NEUTRAL: Mapping[str, Any] = {
     "documents": [{"id": n, "text": f"Text of document {n}."} for n in range(1, 6)],
     "supporting": [1],
 }
 _COMPARISONS = ("at_most", "below", "at_least", "above")
+_MARKER = re.compile(r"\[\d+\]")
 
 _TOLERANCE = 1e-9
 
@@ -53,6 +61,7 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     row: dict[str, Any] = {}
     golds: tuple[str, ...] = ()
     correct: bool | None = None
+    decision: tuple[str, ...] = ()
     at_most: str | CaseResponse | None = None
     below: str | CaseResponse | None = None
     at_least: str | CaseResponse | None = None
@@ -60,22 +69,27 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def __post_init__(self) -> None:
         comparisons = [getattr(self, name) is not None for name in _COMPARISONS]
-        if sum([*comparisons, bool(self.golds), self.correct is not None]) != 1:
-            raise ValueError("give one of golds, correct, at_most, below, at_least and above")
+        if (
+            sum([*comparisons, *map(bool, (self.golds, self.decision)), self.correct is not None])
+            != 1
+        ):
+            raise ValueError("give one of golds, correct, decision and a comparison")
         if len(self.golds) == 1:
             raise ValueError("golds must contain at least two answers")
         if isinstance(self.recipes, str) and self.recipes not in GROUPS:
             raise ValueError(f"recipes must be a mapping or one of {', '.join(GROUPS)}")
 
     @property
-    def settings(self) -> Mapping[str, Mapping[str, Any]]:
-        """The settings by recipe."""
-        return GROUPS[self.recipes] if isinstance(self.recipes, str) else self.recipes
+    def settings(self) -> Settings:
+        """The recipes and their settings."""
+        if isinstance(self.recipes, str):
+            return GROUPS[self.recipes]
+        return tuple(self.recipes.items())
 
     @property
     def is_honest(self) -> bool:
         """Whether the response deserves its reward."""
-        return bool(self.correct) or self.at_least is not None or self.above is not None
+        return any((self.correct, self.decision, self.at_least, self.above))
 
     def holds(self, *, hardened: bool = True) -> bool:
         """Return whether all recipes score the row as expected."""
@@ -85,7 +99,7 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """Return the recipes that do not score the row as expected, with the scores."""
         return [
             failure
-            for name, changes in self.settings.items()
+            for name, changes in self.settings
             if (failure := self.failure(name, changes, hardened=hardened))
         ]
 
@@ -101,6 +115,10 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
             paid = [g for g in self.golds if score(self.response, {"answers": [g]}).correct == 1]
             return f"{name}: correct for {paid}" if len(paid) > 1 else ""
         own = score(self.response)
+        if self.decision:
+            # The default profile states no decision.
+            value = own.details.get("decision", "right" if own.correct == 1 else "wrong")
+            return "" if value in self.decision else f"{name}: decided {value}"
         if self.correct is not None:
             return "" if (own.correct == 1) == self.correct else f"{name}: correct {own.correct}"
         for comparison in _COMPARISONS:
@@ -134,6 +152,8 @@ class _Scorer:
 
     def __call__(self, response: str | CaseResponse, more: Mapping[str, Any] = {}) -> rr.Score:
         form = definition_of(self.recipe.name).output
+        if isinstance(response, str) and isinstance(self.probe.recipes, str):
+            response, more = self._with_citations(response, more)
         if isinstance(response, str):
             response = CaseResponse(answer=response)
         # The log-probabilities of both sides are equal, so that only the texts differ.
@@ -150,6 +170,35 @@ class _Scorer:
         else:
             row["response"] = response.text(form)
         return self.recipe([rollout_of(self.recipe, row)])[0]
+
+    def _with_citations(self, text: str, more: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return a text and its row, so that each statement cites what it says of an answer.
+
+        There is one document for each answer, and for an honest text one that says the same.
+        """
+        row = {**self.probe.row, **more}
+        if self.recipe.name != "ground-grpo" or "documents" in row or "answers" not in row:
+            return text, more
+        said = self.probe.golds or [row["answers"][0]]
+        texts = [f"{self.probe.question} {each}." for each in said]
+        if self.probe.is_honest:
+            text = _MARKER.sub("", text)
+            texts = [text]
+        right = [n for n, each in enumerate(said, 1) if each == row["answers"][0]]
+        documents = [{"id": n, "text": each} for n, each in enumerate(texts, 1)]
+        more = {**more, "documents": documents, "supporting": right, "answerable": True}
+        return text if _MARKER.search(text) else _cited(text, said, self.probe.is_honest), more
+
+
+def _cited(text: str, said: Sequence[Any], everywhere: bool) -> str:
+    """Return a text whose sentences cite the document of each answer that they contain."""
+    parts = []
+    for sentence in sentences(text):
+        numbers = [n for n, gold in enumerate(said, 1) if everywhere or gold in sentence]
+        markers = "".join(f"[{n}]" for n in numbers)
+        bare = sentence.rstrip(" .\n")
+        parts.append(f"{bare} {markers}{sentence[len(bare) :]}" if markers else sentence)
+    return "".join(parts)
 
 
 def classes() -> list[str]:

@@ -38,12 +38,14 @@ def test_a_box_without_words_is_not_sent_to_the_judge(verifier: str) -> None:
     assert rewards(WITHOUT_WORDS, verifier) == ([-1.0] * len(WITHOUT_WORDS), 0)
 
 
-def test_the_rules_of_a_cascade_reject_phrases_and_forged_verdicts() -> None:
-    texts = [*PHRASES, *FORGERIES]
-    assert rewards(texts, "cascade") == ([-1.0] * len(texts), 0)
-    assert rewards([r"\boxed{Paris}"], "cascade") == ([1.0], 0)
+def test_the_rules_of_a_cascade_need_no_judge_for_right_and_wrong_answers() -> None:
+    assert rewards([r"\boxed{Paris}", r"\boxed{It is Paris.}"], "cascade") == ([1.0, 1.0], 0)
+    wrong = [r"\boxed{not Paris}", r"\boxed{I cannot answer.}"]
+    assert rewards(wrong[1:], "cascade")[1] == 0
+    assert rewards(wrong[:1], "cascade")[1] == 1
 
 
-def test_with_the_verifier_judge_the_judge_decides() -> None:
+@pytest.mark.parametrize("verifier", ["judge", "cascade"])
+def test_the_judge_decides_on_phrases_and_forged_verdicts(verifier: str) -> None:
     """The page of the hardened profile lists this weakness of the recipe."""
-    assert rewards([*PHRASES, *FORGERIES], "judge") == ([1.0] * 6, 6)
+    assert rewards([*PHRASES, *FORGERIES], verifier) == ([1.0] * 6, 6)

@@ -181,6 +181,8 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("The The", "The The", ""),
     ("?", "?", ""),
 )
+ALONE = ("?", "The The", "Pa\u200bris")
+"""Answers that are not read in a sentence: signs, function words, and invisible characters."""
 READERS: tuple[tuple[str, Any, str, dict[str, Any]], ...] = (
     ("arena", arena, "accuracy.", {}),
     ("naive-grpo", tagged, "accuracy.", {}),
@@ -188,8 +190,8 @@ READERS: tuple[tuple[str, Any, str, dict[str, Any]], ...] = (
     ("truthrl", boxed, "", {"verifier": "substring"}),
     ("ctrl-rag", tagged, "accuracy.", {}),
     ("rag-total", tagged, "accuracy.", {}),
-    ("ctrl-rag", "The answer is {}.".format, "accuracy.", {}),
-    ("rag-total", "It is {}".format, "accuracy.", {}),
+    ("ctrl-rag", "Document 1 says so.\n<answer>The answer is {}.</answer>".format, "accuracy.", {}),
+    ("rag-total", "Document 1 says so. <answer>It is {}</answer>".format, "accuracy.", {}),
     ("ground-grpo", lambda text: tagged(f"It is {text} [1]."), "exact_match.", {}),
     ("lear", lear, "", {}),
 )
@@ -199,36 +201,23 @@ READERS: tuple[tuple[str, Any, str, dict[str, Any]], ...] = (
 @pytest.mark.parametrize(("answer", "gold", "option"), SAME)
 def test_right_in_another_notation(reader: Any, answer: str, gold: str, option: str) -> None:
     recipe, shape, prefix, settings = reader
-    if (answer, recipe) == ("?", "ground-grpo") or (
-        answer == "?" and shape not in (arena, tagged, boxed, lear)
-    ):
-        return  # no statement, no sentence
+    if answer in ALONE and shape not in (arena, tagged, boxed, lear):
+        return
+    if (answer, recipe) == ("Paris [1][2].", "ground-grpo"):
+        return  # one of the two documents is superfluous
     built = rr.recipe(recipe, settings | ({prefix + option: True} if option else {}), hardened=True)
     row = {"response": shape(answer), "answers": [gold], **SAME_LIKELIHOOD}
     row["masked_answers"] = {"rationale": answer, "evidence": answer}
+    if recipe == "ground-grpo":
+        row["documents"] = [{"id": n, "text": f"It is {gold}: {answer}."} for n in (1, 2)]
+        row["supporting"] = [1, 2]
     assert built([rollout_of(built, row)])[0].correct == 1.0
 
 
 ASSERTED = (
-    "Paris", "Paris.", "The answer is Paris.", "It is Paris, not Rome.", "Not Rome, but Paris",
-    "Paris rather than Rome", "It isn't Rome. It's Paris.", "No, it is Paris.", "No: Paris",
-    "Paris, the capital of France, lies on the Seine.", "Paris, France",
-    '"Paris"', "**Paris**", "`Paris`", "(Paris)", "“Paris”", "« Paris »", "Without doubt Paris",
-    "There is no doubt that it is Paris", "It is none other than Paris.",
-    "It was not until 987 that Paris became the capital.",
-    "Paris is not only the capital but also the largest city.",
-    "While Rome, Berlin and Madrid are capitals too, France's is Paris.",
-    "Unlike Rome, Paris is the capital of France.",
-    "It cannot be denied that Paris is the capital.",
-    "It's Paris (not Rome or Berlin).", "Paris[1].", "It is Paris [1], as document 1 says.",
-    "According to document 1, Paris is the capital, with 2 million people, on the Seine.",
-    "In 987, under Hugh Capet, Paris became the capital.",
-    "It borders Spain, Italy and Germany and its capital is Paris.",
-    "The largest city, the capital and the seat of government is Paris.",
-    "Paris: the city of light", "Final answer: Paris", "答案是Paris。", "Yes, Paris",
-    "I don't think it's Rome; it's Paris.", "Rome isn't right, so Paris",
-    "Nobody doubts it is Paris",
-    "The wrong answer is Rome and the right one is Paris",
+    "Paris", "Paris.", "The answer is Paris.", '"Paris"', "**Paris**", "`Paris`",
+    "(Paris)", "“Paris”", "« Paris »", "Paris[1].", "Final answer: Paris", "答案是Paris。",
+    "The capital of France is Paris.", "It is Paris [1].",
 )  # fmt: skip
 
 
@@ -238,19 +227,54 @@ def test_asserted_answers_are_correct(answer: str) -> None:
     assert built([rollout_of(built, {"response": boxed(answer)})])[0].correct == 1.0
 
 
+IN_PROSE = (
+    "It is Paris, not Rome.", "Not Rome, but Paris", "Paris rather than Rome",
+    "It isn't Rome. It's Paris.", "No, it is Paris.", "No: Paris", "Without doubt Paris",
+    "Paris, the capital of France, lies on the Seine.", "There is no doubt that it is Paris",
+    "It is none other than Paris.", "It was not until 987 that Paris became the capital.",
+    "Paris is not only the capital but also the largest city.",
+    "While Rome, Berlin and Madrid are capitals too, France's is Paris.",
+    "Unlike Rome, Paris is the capital of France.",
+    "It cannot be denied that Paris is the capital.",
+    "It's Paris (not Rome or Berlin).", "It is Paris [1], as document 1 says.",
+    "According to document 1, Paris is the capital, with 2 million people, on the Seine.",
+    "In 987, under Hugh Capet, Paris became the capital.",
+    "It borders Spain, Italy and Germany and its capital is Paris.",
+    "The largest city, the capital and the seat of government is Paris.",
+    "Paris: the city of light", "Yes, Paris",
+    "I don't think it's Rome; it's Paris.", "Rome isn't right, so Paris",
+    "Nobody doubts it is Paris",
+    "The wrong answer is Rome and the right one is Paris",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", IN_PROSE)
+def test_a_right_answer_in_prose_is_not_decided_wrong(answer: str) -> None:
+    built = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)
+    details = built([rollout_of(built, {"response": boxed(answer)})])[0].details
+    assert details["decision"] in ("right", "undecided")
+
+
 @pytest.mark.parametrize(
-    ("response", "gold"),
+    ("prose", "answer", "gold"),
     [
-        (f"It lies on the Seine [1]. {STATEMENT} [1].", ["Paris"]),
-        ("Paris is the capital of France. Rome is that of Italy.", [["Paris"], ["Rome"]]),
-        (f"{STATEMENT}.\n\nSources: [1]", ["Paris"]),
+        (f"It lies on the Seine [1]. {STATEMENT} [1].", "Paris", ["Paris"]),
+        (
+            "Paris is the capital of France. Rome is that of Italy.",
+            "Paris and Rome",
+            [["Paris"], ["Rome"]],
+        ),
+        (f"{STATEMENT}.\n\nSources: [1]", "Paris [1]", ["Paris"]),
     ],
 )
 @pytest.mark.parametrize("recipe", ["ctrl-rag", "rag-total"])
-def test_plain_answers_are_correct(recipe: str, response: str, gold: Any) -> None:
+def test_the_answer_is_read_in_its_section(recipe: str, prose: str, answer: str, gold: Any) -> None:
     built = rr.recipe(recipe, hardened=True)
-    row = {"response": response, "answers": gold, **SAME_LIKELIHOOD}
-    assert built([rollout_of(built, row)])[0].correct == 1.0
+    rows = [
+        {"response": response, "answers": gold, **SAME_LIKELIHOOD}
+        for response in (f"{prose}\n<answer>{answer}</answer>", prose)
+    ]
+    assert [built([rollout_of(built, row)])[0].correct for row in rows] == [1.0, 0.0]
 
 
 def test_an_empty_list_of_relevant_documents_can_be_correct() -> None:
@@ -340,6 +364,6 @@ def test_a_thinking_tag_without_an_answer_span_is_scored() -> None:
     logprobs = {"full": [-1.0] * 4, "without": {"1": [-2.0] * 4}}
     rows = [
         ROW | {"response": text, "group": "g", "logprobs": logprobs}
-        for text in ("It is Paris", "<think> It is Paris")
+        for text in ("<answer>Paris</answer>", "<think> <answer>Paris</answer>")
     ]
     assert [score.value for score in built([rollout_of(built, row) for row in rows])] == [1.0, 0.0]

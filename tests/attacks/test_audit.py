@@ -13,7 +13,9 @@ from rag_rewards.audit.row_attacks import pairs, target_of
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rewards import AnswerMatch
+from rag_rewards.text.sections import SectionStyle, Tags
 
+ONE_SECTION = Tags(("answer",), SectionStyle(repeated="missing"))
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -69,7 +71,9 @@ def substring_recipe(**settings: object) -> rr.Recipe:
 def test_a_custom_composition() -> None:
     loose = audit(substring_recipe())
     assert {1, 2, 3, 9, 30} <= {each.attack for each in loose.paying}
-    strict = audit(substring_recipe(strict=True, reads="final", normalizer="unicode"))
+    strict = audit(
+        substring_recipe(undecided="wrong", reads="answer", normalizer="unicode", tags=ONE_SECTION)
+    )
     assert strict.ok, str(strict)
 
 

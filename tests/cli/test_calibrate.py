@@ -13,8 +13,8 @@ import pytest
 import yaml
 from processes import finish
 
+from rag_rewards.matching.lenient import lenient_match
 from rag_rewards.metrics.agreement import Agreement
-from rag_rewards.text.lenient import lenient_match
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "calibration.jsonl"

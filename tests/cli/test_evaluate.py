@@ -354,7 +354,7 @@ def test_only_rows_without_a_verdict_are_sent_to_the_judge(cli, write, backends)
     assert result["asked"] == "1 verdicts"
 
 
-def test_a_cascade_sends_only_uncertain_answers_to_the_judge(cli, write, backends, tmp_path):
+def test_a_cascade_sends_only_undecided_answers_to_the_judge(cli, write, backends, tmp_path):
     """`score` and `evaluate` send the same answers and report their share."""
     pytest.importorskip("httpx")
     from judge_server import JudgeServer, Reply
@@ -363,7 +363,7 @@ def test_a_cascade_sends_only_uncertain_answers_to_the_judge(cli, write, backend
         accepts = "Rome, Paris" in request.material
         return Reply(f'{{"explanation": "as asked", "score": {int(accepts)}}}')
 
-    texts = ("It is Paris.", "Rome, Paris", "It is not Paris.", "It is Rome.")
+    texts = ("It is Paris.", "Rome, Paris", "It is not Paris.", "I don't know.")
     sections = "<relevance>[1]</relevance><analysis>x</analysis><answer>{}</answer>"
     rows = [
         {
@@ -384,19 +384,38 @@ def test_a_cascade_sends_only_uncertain_answers_to_the_judge(cli, write, backend
         assert len(server.requests) == 2
         result = evaluate_json(cli, write(rows), "-m", "cascade", *model)
         assert len(server.requests) == 4
-    assert "cascade: the judge decided 2 of 4 answers (50.0%)" in ran.err
+    assert "answers: 1 right · 1 wrong · 2 decided by the judge" in ran.err
     found = [json.loads(line) for line in scored.read_text().splitlines()]
     assert [row["correct"] for row in found] == [1.0, 1.0, 0.0, 0.0]
-    deciders = [row["details"]["decided_by"] for row in found]
-    assert deciders == ["rules", "judge", "judge", "rules"]
+    decisions = [row["details"]["decision"] for row in found]
+    assert decisions == ["right", "undecided", "undecided", "wrong"]
+    deciders = [row["details"].get("decided_by") for row in found]
+    assert deciders == [None, "judge", "judge", None]
     assert [row.get("verdicts") for row in found] == [None, {"accuracy": 1}, {"accuracy": 0}, None]
     expected = {"cascade": 0.5, "judge_share": 0.5}
     assert values_of(result["runs"][0]["metrics"][0]) == expected
     without_judge = evaluate_json(cli, scored, "-m", "cascade")
     assert values_of(without_judge["runs"][0]["metrics"][0]) == expected
-    # Without a judge, only the uncertain rows are in error.
+    # Without a judge, only the undecided rows are in error.
     failed = cli("score", write(rows), "-o", scored, *recipe, code=3)
     assert "2 scored, 2 in error" in failed.err
+
+
+def test_a_cascade_also_asks_about_doubtful_answers(cli, write):
+    rows = [
+        {"answers": ["Paris"], "response": f"<answer>{text}</answer>", "verdicts": {"accuracy": 0}}
+        for text in ("Paris", "It is Paris.", "not Paris", "")
+    ]
+    shares = {}
+    for metric in ("cascade", "cascade(ask=doubtful)"):
+        report = evaluate_json(cli, write(rows), "-m", metric)["runs"][0]["metrics"][0]
+        shares[metric] = values_of(report)
+    assert shares == {
+        "cascade": {"cascade": 0.5, "judge_share": 0.25},
+        "cascade(ask=doubtful)": {"cascade": 0.25, "judge_share": 0.5},
+    }
+    failed = cli("evaluate", write(rows), "-m", "cascade(certainty=0.9)", code=2)
+    assert "metric cascade has no setting 'certainty' since version 0.8.0; use 'ask'" in failed.err
 
 
 def test_verdicts_on_the_reasoning_are_requested_once(cli, write, backends, tmp_path):
@@ -482,3 +501,26 @@ def test_trust_score_with_an_entailment_model(cli, write, tmp_path, backends):
     trust, align = result["runs"][0]["metrics"]
     assert trust["counts"]["rows"] == align["counts"]["rows"] == len(rows)
     assert "pairs" in result["asked"]
+
+
+def test_undecided_answers(cli, write, tmp_path):
+    rows = [
+        answer(text, id=str(i), question="Which city?")
+        for i, text in enumerate(("Paris", "Paris or Rome", "Rome", ""))
+    ]
+    scored = tmp_path / "scored.jsonl"
+    result = cli("score", write(rows), "-r", "naive-grpo", "--hardened", "-o", scored, code=0)
+    counts = "answers: 1 right · 1 wrong · 1 undecided · 1 with nothing in common"
+    warning = "warning: 1 of 4 answers (25%) are neither right nor wrong by rules"
+    assert counts in result.err
+    assert warning in result.err
+    out = cli("evaluate", scored, *FEW, "-m", "em", code=0).out
+    assert counts in out
+    assert warning in out
+    [run] = evaluate_json(cli, scored, "-m", "em")["runs"]
+    assert run["decisions"] == {
+        "right": 1,
+        "undecided": 1,
+        "nothing in common": 1,
+        "wrong": 1,
+    }

@@ -733,3 +733,16 @@ def test_data_that_was_not_prepared(cli: Any, write: Any, tmp_path: Path) -> Non
     prepare = ("prepare", "rows", rows, "-r", "naive-grpo", "--trainer", "trl", "--columns", option)
     cli(*prepare, "-o", train, code=0)
     assert not cli("init", "trl", "--data", train, "-o", tmp_path / "b", "-r", "naive-grpo").err
+
+
+def test_prompts_of_data_without_the_form_of_the_hardened_profile(
+    cli: Any, write: Any, tmp_path: Path
+) -> None:
+    rows = write([{"prompt": [{"role": "user", "content": "Which river?"}], "answers": ["Seine"]}])
+    arguments = ("init", "trl", "--data", rows, "-r", "rag-total")
+    assert not cli(*arguments, "-o", tmp_path / "a", code=0).err
+    result = cli(*arguments, "--hardened", "-o", tmp_path / "b", code=0)
+    assert result.err == (
+        f"the prompts of {rows} do not request the <answer> section, which the hardened profile "
+        "reads: write them with `rag-rewards prepare --hardened`\n"
+    )

@@ -260,3 +260,29 @@ def test_unusable_prompts(cli, source, tmp_path, options, message):
     ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", *options, code=2)
     assert message in ran.err
     assert not out.exists()
+
+
+def test_the_hardened_profile(cli, source, template, tmp_path):
+    out = tmp_path / "out.jsonl"
+    template.write_text("{documents}\n\n{question}\n\nAnswer:")
+    arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "ctrl-rag")
+    cli(*arguments, "--prompt-template", template, code=0)
+    result = cli(*arguments, "--prompt-template", template, "--hardened", code=2)
+    assert "does not request <answer>, which the recipe reads" in result.err
+
+    cli(*arguments, "--hardened", code=0)
+    assert "inside <answer> and </answer>" in text_of(read(out)[0])
+    signed = Signature.parse(card_of(out)["reward"])
+    assert signed.hardened
+    assert signed.recipe == "ctrl-rag"
+    cli(*arguments, code=0)
+    assert not Signature.parse(card_of(out)["reward"]).hardened
+
+
+def test_a_prompt_that_does_not_request_the_answer_of_the_hardened_profile(cli, source, tmp_path):
+    rows = tmp_path / "out.jsonl"
+    arguments = ("prepare", "hotpotqa", source, "-o", rows, "-r", "lear", "--prompt", "qa")
+    cli(*arguments, "-t", "trl", code=0)
+    result = cli(*arguments, "-t", "trl", "--hardened", code=2)
+    assert "--prompt qa does not request the <answer> section, which lear reads" in result.err
+    cli(*arguments, "--hardened", code=0)  # rows of a baseline for any generator

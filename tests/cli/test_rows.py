@@ -297,9 +297,15 @@ def test_most_responses_without_the_form_of_the_recipe(cli, write, arena, tmp_pa
     assert f"warning: {warning}" in cli("score", source, *options, "-o", out, code=0).err
     assert f"warning: {warning}" in cli("replay", out, code=0).err
     assert f"note: {warning}" in cli("report", out, "-o", tmp_path / "out.html", code=0).err
+    assert "responses have no" not in cli("score", source, "-r", "rag-total").err
+    other = write([arena(response="Seine [1]."), arena(id="b", response="Seine")], "other.jsonl")
+    warning = "warning: 2 of 2 responses have no <answer> section, which rag-total reads"
+    assert warning in cli("score", other, "-r", "rag-total", "--hardened").err
     assert "responses have no" not in cli("score", source, "-r", "ctrl-rag-clr").err
     few = write([arena(), arena(id="b"), arena(id="c", response="x")], "few.jsonl")
     assert "responses have no" not in cli("score", few, "-r", "arena").err
+    unscored = write([arena(response="Seine", answers=None)], "unscored.jsonl")
+    assert "responses have no" not in cli("replay", unscored, "-r", "arena", code=3).err
 
 
 def test_missing_evidence_names_the_option(cli, write, arena):

@@ -1,8 +1,8 @@
 """Run the fuzz tests with inputs that reach new code, found by atheris (libFuzzer).
 
     python tests/fuzz/coverage_guided.py                     all targets, 60 seconds each
-    python tests/fuzz/coverage_guided.py --seconds 3600 text.the_strict_matcher
-    python tests/fuzz/coverage_guided.py --replay FILE text.the_strict_matcher
+    python tests/fuzz/coverage_guided.py --seconds 3600 text.decisions
+    python tests/fuzz/coverage_guided.py --replay FILE text.decisions
 
 A target is a property test of this folder. Its inputs are the bytes from which Hypothesis draws the
 values of the test. The inputs that reached new code are kept in build/fuzz/corpus/TARGET, and those

@@ -21,6 +21,8 @@ from rag_rewards.datasets.answer_expression import required_answers
 from rag_rewards.datasets.catalog import DATASETS
 from rag_rewards.datasets.web_pages import page_text
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.matching.decide import decide
+from rag_rewards.matching.lenient import lenient_match
 from rag_rewards.prompt_template import PromptTemplate
 from rag_rewards.rows import Chunk, decode_or_error, line_id, line_key
 from rag_rewards.rows.columns import label_fields, response_prefix_of
@@ -31,16 +33,13 @@ from rag_rewards.signature import Signature
 from rag_rewards.text.absence import declines, explains, paraphrases
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
-from rag_rewards.text.copies import copies_document
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.latex import plain_latex
-from rag_rewards.text.lenient import lenient_match
 from rag_rewards.text.normalize import Unicode, squad
 from rag_rewards.text.refusal import abstained, refusal_similarity, strict_refusal
 from rag_rewards.text.response import read_response
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 from rag_rewards.text.statements import statements
-from rag_rewards.text.strict import strict_contains
 from rag_rewards.text.thinking import without_preparation, without_thinking
 from rag_rewards.text.url_citations import cited_urls, without_url_citations
 from rag_rewards.turns.dialects import DIALECTS
@@ -56,8 +55,8 @@ STYLES = (
 QUESTION = "Which city is it, and when?"
 
 
-def strict(gold, normalize=squad):
-    return lambda text: strict_contains(text, gold, normalize, question=QUESTION)
+def decided(*gold):
+    return lambda text: decide(text, gold, QUESTION)
 
 
 def sections(text):
@@ -151,18 +150,17 @@ def recipe(name, hardened):
 
 
 ENTRY_POINTS: dict[str, Callable[[str], object]] = {
-    "strict, a city": strict(["Paris"]),
-    "strict, letters": strict(["1", "a", "x. a.", "A"]),
-    "strict, yes": strict(["yes"]),
-    "strict, a date": strict(["1999", "May 5, 1999"], FOLDING),
-    "strict, a name": strict(["Anna Maria Reed", "Reed (band)", "Oslo and Rome in Paris"]),
-    "strict, gold": lambda text: strict_contains("It is Paris.", [new(text)], FOLDING),
-    "strict, question": lambda text: strict_contains(
-        "It is Paris.", ["Paris"], squad, question=new(text)
-    ),
-    "strict, the text itself": lambda text: strict_contains(text, [new(text), text], FOLDING),
+    "decision, a city": decided("Paris"),
+    "decision, letters": decided("1", "a", "x. a.", "A"),
+    "decision, yes": decided("yes"),
+    "decision, a date": decided("1999", "May 5, 1999"),
+    "decision, a name": decided("Anna Maria Reed", "Reed (band)", "Oslo and Rome in Paris"),
+    "decision, Chinese": decided("巴黎"),
+    "decision, gold": lambda text: decide("It is Paris.", [new(text), "Paris"]),
+    "decision, question": lambda text: decide("It is Paris.", ["Paris"], new(text)),
+    "decision, the text itself": lambda text: decide(text, [new(text), text, "Paris"]),
     "lenient": lambda text: lenient_match(text, ["Paris", "May 5, 1999"], QUESTION),
-    "lenient, gold": lambda text: lenient_match("Paris", [new(text)], new(text)),
+    "lenient, gold": lambda text: lenient_match("Paris", [new(text), "Paris"], new(text)),
     "normalized": lambda text: (FOLDING(text), squad(text), shown(text)),
     "sections and thinking": sections,
     "boxes and LaTeX": boxes,
@@ -178,7 +176,6 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
         paraphrases(text, QUESTION),
         explains(text, QUESTION),
     ),
-    "copies": lambda text: copies_document(text, [text + "a"]),
     "search agents": agent,
     "rows": rows,
     "labels of trainers": labels,

@@ -44,7 +44,7 @@ Result = dict[str, Any]
 CORRECTED = {"normalizer": "unicode", "fold_accents": True, "numbers": True, "dates": True}
 ACCURACY = [
     *({"accuracy.metric": metric} for metric in ("exact", "f1", "substring", "judge")),
-    {"accuracy.metric": "substring", "accuracy.strict": True},
+    {"accuracy.metric": "substring", "accuracy.undecided": "wrong"},
     {"accuracy.extra": "reject"},
     {f"accuracy.{key}": value for key, value in CORRECTED.items()},
 ]
@@ -83,7 +83,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"unwrap_text": False},
         {"extra": "allow"},
         {"verifier": "exact"} | CORRECTED,
-        {"verifier": "substring", "strict": True},
+        {"verifier": "substring", "undecided": "wrong"},
         *(
             {"reasoning.enabled": True, "reasoning.combine": each}
             for each in ("multiplicative", "additive", "conditional")

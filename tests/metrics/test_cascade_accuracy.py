@@ -14,23 +14,29 @@ def row(text: str, verdict: int | None = None) -> dict[str, object]:
 
 
 def test_values(values, reported) -> None:
-    rows = [row("It is Paris."), row("It is Rome."), row("Paris or Rome", 1), row("", 1)]
-    assert values("cascade", rows) == {"cascade": 0.5, "judge_share": 0.25}
+    rows = [row("It is Paris."), row("Rome, or so", 0), row("Paris or Rome", 1), row("", 1)]
+    assert values("cascade", rows) == {"cascade": 0.5, "judge_share": 0.5}
     report = reported("cascade", rows)
-    assert report.counts == {"right": 2, "judged": 1, "rows": 4}
+    assert report.counts == {"right": 2, "judged": 2, "rows": 4}
 
 
-def test_a_verdict_is_needed_for_uncertain_answers_only(values, reported) -> None:
-    rows = [row("It is Paris."), row("not Paris")]
+def test_a_verdict_is_needed_for_undecided_answers_only(values, reported) -> None:
+    rows = [row("It is Paris."), row("not Paris"), row("I don't know.")]
     [error] = reported("cascade", rows).left_out
     assert (error.path, error.count) == ("verdicts.accuracy", 1)
-    assert values("cascade(certainty=0.5)", rows) == {"cascade": 1.0, "judge_share": 0.0}
-    everything = values("cascade(certainty=1)", [row("It is Paris.", 0), row("Paris", 0)])
-    assert everything == {"cascade": 0.5, "judge_share": 0.5}  # an exact match needs no judge
+
+
+def test_a_verdict_on_doubtful_answers(values, reported) -> None:
+    """An answer that only an equivalence explains needs the judge, an equal one does not."""
+    rows = [row("It is Paris.", 0), row("Paris", 0)]
+    assert values("cascade", rows) == {"cascade": 1.0, "judge_share": 0.0}
+    assert values("cascade(ask=doubtful)", rows) == {"cascade": 0.5, "judge_share": 0.5}
+    [error] = reported("cascade(ask=doubtful)", [row("It is Paris."), row("Paris")]).left_out
+    assert (error.path, error.count) == ("verdicts.accuracy", 1)
 
 
 def test_truthfulness_with_a_cascade(values) -> None:
-    texts = (("Paris", None), ("I don't know", None), ("Rome", None), ("Paris or Rome", 1))
+    texts = (("Paris", None), ("I don't know", None), ("", None), ("Paris or Rome", 1))
     rows = [
         {**row(f"\\boxed{{{text}}}"), "verdicts": {"outcome": verdict}} for text, verdict in texts
     ]
@@ -51,8 +57,8 @@ def boxed(text: str, group: str, **verdicts: int) -> dict[str, object]:
 GROUPS = [
     boxed("Paris", "a"),
     boxed("Paris or Rome", "a", outcome=1),
-    boxed("Rome", "a"),
-    boxed("Rome", "b"),
+    boxed("", "a"),
+    boxed("", "b"),
     boxed("Paris or Bonn", "b", outcome=0),
     boxed("Paris or Bonn", "b", outcome=1),
 ]
@@ -76,7 +82,15 @@ def test_the_reasoning_score_reports_the_share_of_the_judge(values) -> None:
     assert "judge_share" not in values("reasoning-score(verifier=exact)", rows)
 
 
+@pytest.mark.parametrize("metric", ["truthfulness", "pass@1", "majority@1", "reasoning-score"])
+def test_each_metric_with_a_verifier_asks_about_doubtful_answers(metric, values) -> None:
+    rows = [boxed(text, "a", reasoning=1, outcome=1) for text in ("Paris", "It is Paris.")]
+    assert values(f"{metric}(verifier=cascade)", rows)["judge_share"] == 0
+    doubtful = values(f"{metric}(verifier=cascade,ask=doubtful)", rows)
+    assert doubtful["judge_share"] == (0 if metric == "majority@1" else 0.5)
+
+
 @pytest.mark.parametrize("metric", ["cascade", "truthfulness", "pass@2", "reasoning-score"])
-def test_a_certainty_outside_its_range_is_an_error(metric) -> None:
-    with pytest.raises(UsageError, match=r"certainty must be from 0\.5 to 1, found 0\.4"):
-        metric_of(f"{metric}(certainty=0.4)")
+def test_another_value_of_ask_is_an_error(metric) -> None:
+    with pytest.raises(UsageError, match="ask: expected one of undecided, doubtful, found 'yes'"):
+        metric_of(f"{metric}(ask=yes)")

@@ -1,4 +1,4 @@
-"""Agreement of the judge cascade with people, and its simulated judges."""
+"""Decisions on labelled answers, agreement of the judge cascade with people, simulated judges."""
 
 from __future__ import annotations
 
@@ -11,50 +11,87 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import agreement
-import cascade_curve as curve
+import decisions
+
+ANSWERS = st.tuples(
+    st.sampled_from(["right", "wrong", "undecided"]),
+    st.sets(st.sampled_from(decisions.ASKS)),
+    st.booleans(),
+)
 
 
 @pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
-def parts(request, shared):
-    """The answers of both data sets: every fourth one, and all of them in a slow test."""
-    folder = shared / "data" / "evouna"
-    labelled = {
-        name: agreement.read(folder / f"{name}_half.jsonl")[:: request.param]
-        for name in ("nq", "tq")
-    }
-    return curve.ruled_answers(labelled)["nq and tq"]
+def decided(request, shared):
+    """The answers of each group: every fourth one, and all of them in a slow test."""
+    files = [shared / "data" / "evouna" / f"{name}_half.jsonl" for name in ("nq", "tq")]
+    groups = agreement.read_groups(files)
+    return decisions.decided_answers({key: rows[:: request.param] for key, rows in groups.items()})
 
 
-@pytest.mark.parametrize("part", ["development", "test"])
-def test_ten_percent_of_the_answers_are_enough_for_a_perfect_judge(parts, part):
-    threshold, share = curve.smallest(parts[part], errors=0.0)
-    assert share <= 0.1
-    assert curve.kappa(parts[part], threshold, errors=0.0) >= 0.9
+@pytest.mark.parametrize("length", ["long", "short"])
+@pytest.mark.parametrize("data", ["NQ", "TQ"])
+def test_answers_that_are_decided_right_are_right(decided, data, length):
+    accepted, right = decisions.precision(decided[data, length])
+    assert accepted >= 90
+    assert right >= 0.99 * accepted
 
 
-def test_the_probability_is_calibrated_on_the_test_part(parts):
-    """In each interval of the certainty, the share of right verdicts is near the certainty."""
-    for low, high in ((0.65, 0.8), (0.8, 0.9), (0.9, 0.95), (0.95, 0.99), (0.99, 1.01)):
-        answers = [each for each in parts["test"] if low <= each.certainty < high]
-        right = sum(each.verdict == each.label for each in answers) / len(answers)
-        certainty = sum(each.certainty for each in answers) / len(answers)
-        assert right == pytest.approx(certainty, abs=0.1), (low, len(answers))
+@pytest.mark.parametrize(("data", "target"), [("NQ", 0.8), ("TQ", 0.88)])
+def test_short_answers_that_people_call_right_are_decided_right(decided, data, target):
+    assert decisions.decided_among_right(decided[data, "short"], "right") >= target
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(0.5, 1), st.booleans()), min_size=1))
-def test_the_cascade_against_a_naive_implementation(rows):
-    answers = [curve.RuledAnswer(str(i), *row) for i, row in enumerate(rows)]
-    for threshold in (0.5, 0.8, 1.0):
-        asked = [row for row in rows if row[1] < threshold]
-        assert curve.share(answers, threshold) == len(asked) / len(rows)
-        for answer, (verdict, certainty, label) in zip(answers, rows, strict=True):
-            expected = verdict if certainty >= threshold else label
-            assert answer.decided(threshold, errors=0.0) == expected
-            assert answer.judged(1.0) != label
+@pytest.mark.parametrize("length", ["long", "short"])
+@pytest.mark.parametrize("data", ["NQ", "TQ"])
+def test_right_answers_are_not_decided_wrong(decided, data, length):
+    assert decisions.decided_among_right(decided[data, length], "wrong") <= 0.02
+
+
+@pytest.mark.parametrize("data", ["NQ", "TQ"])
+def test_a_cascade_with_a_perfect_judge_agrees_with_people(decided, data):
+    assert decisions.kappa(decided[data, "short"], "undecided", 0.0) >= 0.95
+
+
+def test_a_judge_also_decides_on_doubtful_answers(decided):
+    for answers in decided.values():
+        assert all(each.asks in ({"doubtful"}, {*decisions.ASKS}, set()) for each in answers)
+        assert decisions.share(answers, "undecided") < decisions.share(answers, "doubtful")
+        assert all("undecided" in each.asks for each in answers if each.value == "undecided")
+
+
+def test_the_decisions_are_those_of_the_recipe():
+    """With the form of a recipe, and without the decision of a simulated judge."""
+    texts = ("Paris", "It is Paris.", "", "I do not know.", "Paris or Rome")
+    rows = [agreement.Labelled("Which city?", ("Paris",), text, True, "test") for text in texts]
+    found = [(each.value, *sorted(each.asks)) for each in decisions.decide(rows)]
+    assert found == [
+        ("right",),
+        ("right", "doubtful"),
+        ("wrong",),
+        ("wrong",),
+        ("undecided", "doubtful", "undecided"),
+    ]
+
+
+@given(st.lists(ANSWERS, min_size=1), st.sampled_from(decisions.ASKS))
+def test_the_cascade_against_a_naive_implementation(rows, ask):
+    answers = [answer(i, *row) for i, row in enumerate(rows)]
+    assert decisions.share(answers, ask) == sum(ask in asks for _, asks, _ in rows) / len(rows)
+    right = [label for value, _, label in rows if value == "right"]
+    assert decisions.precision(answers) == (len(right), sum(right))
+    for each, (value, asks, label) in zip(answers, rows, strict=True):
+        assert each.verdict(ask, errors=0.0) == (label if ask in asks else value == "right")
+        assert each.judged(1.0) != label
 
 
 def test_the_errors_of_a_judge():
-    answers = [curve.RuledAnswer(str(i), True, 0.5, True) for i in range(4000)]
-    wrong = [not answer.judged(0.05) for answer in answers]
-    assert sum(wrong) / len(wrong) == pytest.approx(0.05, abs=0.015)
-    assert wrong == [not answer.judged(0.05) for answer in answers]
+    answers = [answer(i, "undecided", {*decisions.ASKS}, True) for i in range(4000)]
+    for errors in (0.05, 0.1):
+        wrong = [not each.judged(errors) for each in answers]
+        assert sum(wrong) / len(wrong) == pytest.approx(errors, abs=0.015)
+        assert wrong == [not each.judged(errors) for each in answers]
+
+
+def answer(number, value, asks, label):
+    row = agreement.Labelled("Which city?", ("Paris",), str(number), label, "test")
+    return decisions.Decided(row, value, frozenset(asks))

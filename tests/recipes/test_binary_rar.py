@@ -232,10 +232,9 @@ def test_a_probability_out_of_range():
         ("Ich weiß nicht, ob es Paris ist.", 0, 0),
         ("אני לא יודע אם זה Paris.", 0, 0),
         ("It is not Paris.", 0, 1),
-        ("The documents mention Paris.", 0, 1),
     ],
 )
-def test_a_text_that_asserts_no_gold_answer_earns_nothing_under_the_hardened_profile(
+def test_a_text_that_states_no_gold_answer_earns_nothing_under_the_hardened_profile(
     text, reward, without_gold
 ):
     fields = {

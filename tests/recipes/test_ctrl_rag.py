@@ -15,7 +15,7 @@ def row(contribution: float, *, tokens=4, right=True, group="g", text=None, **fi
     """Return a rollout with this number of tokens and this E; S⁻ = S − E, S = −tokens if E ≥ 0."""
     each = -1.0 if contribution >= 0 else -9.0
     without = (each - contribution / tokens,) * tokens
-    text = text or ("It is Paris." if right else "It is Rome.")
+    text = text or f"It is <answer>{'Paris' if right else 'Rome'}</answer>."
     fields = {
         "logprobs": LogProbs(full=(each,) * tokens, without={"1": without}),
         "supporting": (1,),
@@ -233,15 +233,19 @@ def test_hardened_groups_of_one():
     assert values([row(4, right=False)], hardened=True) == [0]
 
 
-def test_hardened_reads_the_final_answer():
-    def accuracy(text):
-        result = recipe("ctrl-rag", hardened=True)([row(4, text=text)])[0]
-        return result.components["accuracy"]
-
-    assert accuracy("It is Paris.") == 1
-    assert accuracy("Paris? No. It is Rome.") == 0
-    assert accuracy("Paris. <answer>Rome</answer>") == 0
-    assert accuracy("It is not Paris.") == 0
+@pytest.mark.parametrize(
+    ("text", "accuracy"),
+    [
+        ("Paris is large. <answer>It is Paris.</answer>", 1),
+        ("It is Paris.", 0),
+        ("Paris. <answer>Rome</answer>", 0),
+        ("<answer>It is not Paris.</answer>", 0),
+        ("<answer>Paris or Rome</answer>", 0),
+    ],
+)
+def test_hardened_reads_the_answer_section(text, accuracy):
+    result = recipe("ctrl-rag", hardened=True)([row(4, text=text)])[0]
+    assert result.components["accuracy"] == accuracy
 
 
 def test_hardened_ignores_the_thinking():
@@ -299,7 +303,9 @@ def test_each_term_of_the_baseline_alone():
 
 def test_the_hardened_baseline():
     # cites 1, 2, 3 of which 1, 3 support: precision ⅔, recall 1 → 0.8
-    assert total("It is Paris [1][2][3].", hardened=True).value == pytest.approx(0.9)
-    assert total("<think>[1][3]</think> Paris", hardened=True).value == 0.5
-    assert total("Paris. [1][3]", hardened=True).value == 1.0
+    cited = "It is Paris [1][2][3]. <answer>Paris</answer>"
+    assert total(cited, hardened=True).value == pytest.approx(0.9)
+    assert total("<think>[1][3]</think> <answer>Paris</answer>", hardened=True).value == 0.5
+    assert total("<answer>Paris [1][3]</answer>", hardened=True).value == 1.0
+    assert total("It is Paris [1][3].", hardened=True).value == 0.5  # without a section
     assert total("[1][3]", hardened=True).value == 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rag_rewards import DataError, Document, recipe
+from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.rollout import Entailment, Rollout, Similarity
 
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
@@ -228,8 +229,9 @@ def test_hardened():
     assert hard(wrap("It is Paris [1].")).value == 3.5
     assert hard(wrap("It is Paris [1]. It is Paris [1].")).value == 3.5  # once
     # [2] is superfluous: without it the rest still entails (0.9)
-    assert hard(wrap("It is Paris [1][2].")).components["citation"] == -0.5
-    assert hard(wrap("It is not Paris [1].")).components["exact_match"] == 0
+    assert hard(wrap("It is Paris [1][2].")).components["citation"] == 0
+    denied = [*NLI, (FRANCE, "It is not Paris.", 0.02)]
+    assert hard(wrap("It is not Paris [1]."), nli=denied).components["exact_match"] == 0
     assert hard(wrap(".")).components["format"] == 0
     assert hard(wrap(REFUSAL), answerable=False).value == 3.0
     assert hard(wrap(REFUSAL + " It is Paris."), answerable=False).value == 2.0
@@ -245,11 +247,11 @@ def test_hardened():
         ("It is Paris [1]. So it is Paris.", 0.5),
         ("It is Paris. So it is Paris [1].", 0.5),
         ("It is Paris [1]. Thus the answer is Paris [1].", 0.5),
-        ("It is Paris [2].", -0.5),
-        ("It is Paris.", -0.5),
-        ("It is Paris [2]. So it is Paris [1].", -0.5),
-        ("It is Paris [1]. So it is Paris [2].", -0.5),
-        ("It is Paris [2]. Thus the answer is Paris [1]. So it is Paris.", -0.5),
+        ("It is Paris [2].", 0),
+        ("It is Paris.", 0),
+        ("It is Paris [2]. So it is Paris [1].", 0),
+        ("It is Paris [1]. So it is Paris [2].", 0),
+        ("It is Paris [2]. Thus the answer is Paris [1]. So it is Paris.", 0),
     ],
 )
 def test_hardened_every_citation_of_an_answer_must_be_correct(text, citation):
@@ -262,8 +264,8 @@ def test_hardened_every_citation_of_an_answer_must_be_correct(text, citation):
     )
     gold = {"citation.judge_by": "gold"}
     result = recipe("ground-grpo", gold, hardened=True)([rollout])[0]
-    assert result.components["exact_match"] == 0.5
-    assert result.components["citation"] == citation
+    # An answer without a correct citation earns nothing.
+    assert result.components["exact_match"] == result.components["citation"] == citation
 
 
 @pytest.mark.parametrize("hardened", [False, True])
@@ -297,6 +299,8 @@ def test_an_item_of_a_list_can_contain_a_comma(text, hardened):
         ("Something is the capital of France.", 0),
         ("Paris is the capital of France [2].", 0),
         ("Paris is the capital of France [1]. I do not know.", 0),
+        ("Is Paris the capital of France [1]?", 0),
+        ("It is Parisian [1].", 0),
     ],
 )
 def test_only_a_grounded_answer_earns_the_bonus_under_the_hardened_profile(text, bonus):
@@ -312,3 +316,39 @@ def test_only_a_grounded_answer_earns_the_bonus_under_the_hardened_profile(text,
     scored = recipe("ground-grpo", settings, hardened=True)([row])[0]
     assert scored.components["refusal"] == bonus
     assert recipe("ground-grpo", settings)([row])[0].components["refusal"] == 0.5
+
+
+@pytest.mark.parametrize("judge_by", ["gold", "nli"])
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("It is Paris [1].", True),
+        ("The capital of France is Paris [1]. It lies on the Seine [1].", True),
+        ("Paris is the capital of France [1]. Rome is that of Italy [2].", True),
+        ("Rome [2]. Paris [1].", False),  # another name in the same words
+        ("It is Rome. It is Paris [1].", False),
+        ("It is Paris and Rome [1].", False),  # a name that is not in the document
+        ("It is Paris [1]. I do not know.", False),
+        (
+            "Paris is the capital of France. It lies on the Seine [1]. "
+            "Rome is the capital of Italy [2].",
+            False,  # a copy of all documents
+        ),
+    ],
+)
+def test_answers_that_count_if_they_are_supported(text, counts, judge_by):
+    row = Rollout(
+        response=f"<think>t</think><answer>{text}</answer>",
+        question="What is the capital of France?",
+        documents=(
+            Document(text="Paris is the capital of France. It lies on the Seine."),
+            Document(text="Rome is the capital of Italy."),
+        ),
+        supporting=(1,),
+        answers="Paris",
+        answerable=True,
+    )
+    built = recipe("ground-grpo", {"citation.judge_by": judge_by}, hardened=True)
+    if judge_by == "nli":
+        row = with_evidence(built, row)
+    assert built([row])[0].correct == float(counts)

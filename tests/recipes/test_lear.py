@@ -184,7 +184,7 @@ def test_hardened():
     result = score(response(), evidence="Rome", hardened=True)
     assert result.components["length"] == 0.0
     # the rationale "r r r …" repeats itself: all but one word of it are no words of its own
-    repeated = score(response(), hardened=True).components
+    repeated = score(response(), evidence="New York", hardened=True).components
     assert repeated["length_evidence"] == 1.0
     assert repeated["length_rationale"] < score(response()).components["length_rationale"]
     assert score(response(answer="."), hardened=True).components["format"] == 0.0
@@ -227,7 +227,8 @@ def test_numbers_and_names_of_a_rationale_count():
     ("answer", "value"),
     [
         ("New York", 1.0),
-        ("**New York** <!-- Rome -->", 1.0),
+        ("**New York**", 1.0),
+        ("**New York** <!-- Rome -->", 0.0),
         ("New York\b\b", 0.0),
         ("\u202eNew York", 0.0),
         ("~~New York~~", 0.0),

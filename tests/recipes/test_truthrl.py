@@ -165,7 +165,7 @@ def test_hardened():
 )
 def test_initials_and_numbers_of_a_right_answer_earn_the_full_reward(name):
     settings = {"verifier": "substring"}
-    for text in (name, f"It is {name}.", f"It is {name}. Rome lies far away."):
+    for text in (name, f"It is {name}.", f"The answer is {name}"):
         boxed = rf"\boxed{{{text}}}"
         assert score(boxed, settings=settings, hardened=True, answers=name).value == 1
     guess = rf"\boxed{{1. Rome 2. {name} 3. Berlin}}"

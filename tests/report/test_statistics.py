@@ -104,9 +104,10 @@ def test_properties_of_a_response() -> None:
 
 def test_the_share_of_answers_that_a_judge_decides() -> None:
     assert statistics_of([make_row(1)]).rates["decided by the judge"] is None
-    deciders = ("rules", "judge", "rules", "rules")
-    rows = [make_row(i, details={"decided_by": by}) for i, by in enumerate(deciders)]
-    assert statistics_of(rows).rates["decided by the judge"] == 0.25
+    decisions = [{"decision": value} for value in ("right", "undecided", "wrong")]
+    decisions += [{"decision": "undecided", "decided_by": "judge"}]
+    rates = statistics_of([make_row(i, details=each) for i, each in enumerate(decisions)]).rates
+    assert (rates["decided by the judge"], rates["undecided answers"]) == (0.25, 0.25)
 
 
 def run(**drifts: Any) -> list[ScoredRow]:

@@ -267,21 +267,54 @@ def test_a_repeated_section_is_missing_in_that_style():
         assert value("<answer>Paris</answer>", "Paris", reads=reads, **tags) == 1.0
 
 
-def test_strict_substrings_must_be_asserted():
-    strict = {"metric": "substring", "reads": "response", "strict": True}
-    assert value("It is Paris.", "Paris", **strict) == 1.0
-    assert value("It is not Paris.", "Paris", **strict) == 0.0
-    assert value("Rome, Paris or Bonn.", "Paris", **strict) == 0.0
-    assert value("It is Macron.", "Ron", **strict) == 0.0
+@pytest.mark.parametrize("metric", ["exact", "substring", "f1"])
+@pytest.mark.parametrize(
+    ("text", "answers", "expected"),
+    [
+        ("It is Paris.", "Paris", 1),
+        ("It is not Paris.", "Paris", 0),
+        ("Rome, Paris or Bonn.", "Paris", 0),
+        ("It is Macron.", "Ron", 0),
+        ("John F. Kennedy", "John F. Kennedy", 1),
+        ("JFK and S. Jackson", [["JFK"], ["Samuel L. Jackson", "S. Jackson"]], 1),
+        ("JFK", [["JFK"], ["S. Jackson"]], 0),
+    ],
+)
+def test_only_explained_answers_are_right_without_a_judge(metric, text, answers, expected):
+    options = {"metric": metric, "reads": "response", "undecided": "wrong"}
+    assert value(text, answers, **options) == expected
 
 
-def test_strict_substrings_with_initials():
-    strict = {"metric": "substring", "reads": "response", "strict": True}
-    assert value("It is John F. Kennedy.", "John F. Kennedy", **strict) == 1.0
-    assert value("It is not John F. Kennedy.", "John F. Kennedy", **strict) == 0.0
-    both = [["John F. Kennedy"], ["Samuel L. Jackson", "S. Jackson"]]
-    assert value("John F. Kennedy and S. Jackson.", both, **strict) == 1.0
-    assert value("John F. Kennedy.", both, **strict) == 0.0
+@pytest.mark.parametrize("answer", ["\x1cParis", " " * 10_001 + "Paris"])
+def test_an_answer_with_space_around_it_needs_the_verdict_that_its_score_reads(answer):
+    row = Rollout(response=f"<answer>{answer}</answer>", answers="Paris")
+    match = AnswerMatch(undecided="judge")
+    assert [type(need) for need in match.needs(row)] == [VerdictNeed]
+    with pytest.raises(DataError, match=r"verdicts\.accuracy"):
+        match([row])
+
+
+@pytest.mark.parametrize("options", [{"metric": "cascade"}, {"undecided": "judge"}])
+def test_a_judge_decides_on_what_the_rules_leave_undecided(options):
+    match = AnswerMatch(reads="response", **options)
+    undecided, right, wrong = (
+        Rollout(response=text, answers="1998") for text in ("about 1998", "1998", "1999")
+    )
+    assert [len(match.needs(row)) for row in (undecided, right, wrong)] == [1, 0, 0]
+    assert [score.value for score in match([right, wrong])] == [1, 0]
+    with pytest.raises(DataError, match="accuracy"):
+        match([undecided])
+    judged = Rollout(response="about 1998", answers="1998", verdicts={"accuracy": 1})
+    score = match([judged])[0]
+    assert (score.value, score.details["decision"]) == (1, "undecided")
+    assert score.details["decision_reason"] == "about"
+    assert score.details["decided_by"] == "judge"
+
+
+def test_a_judge_also_decides_on_doubtful_answers():
+    match = AnswerMatch(metric="cascade", reads="response", ask="doubtful")
+    equal, explained = (Rollout(response=text, answers="Paris") for text in ("Paris", "In Paris."))
+    assert [len(match.needs(row)) for row in (equal, explained)] == [0, 1]
 
 
 def test_a_judge_is_needed_only_for_existing_answers():

@@ -316,12 +316,30 @@ def test_supported_answers():
         count((True, True), (True,))
 
 
-def test_strict_statements():
-    strict = replace(GROUNDING, strict=True)
-    assert score("It is not Paris.", reward=strict).components["exact_match"] == 0.0
-    assert score("It is Paris.", reward=strict).components["exact_match"] == 0.5
-    kennedy = score("It is John F. Kennedy.", reward=strict, answers="John F. Kennedy")
-    assert kennedy.components["exact_match"] == 0.5
+@pytest.mark.parametrize(
+    ("text", "credit"),
+    [
+        ("Paris is the capital [1].", 1.0),
+        ("Paris is the capital.", 0.0),
+        ("Paris is the capital [2].", 0.0),
+        ("Paris is not the capital [1].", 0.0),
+        ("Is Paris the capital [1]?", 0.0),
+        ("I do not know whether it is Paris [1].", 0.0),
+        ("The capital is Parisian [1].", 0.0),
+        ("~~Paris is the capital~~ [1].", 0.0),
+    ],
+)
+def test_supported_answers_earn_the_credit(text, credit):
+    supported = replace(GROUNDING, counts="supported", judge_by="gold")
+    row = Rollout(
+        response=f"<think>t</think><answer>{text}</answer>",
+        answers="Paris",
+        answerable=True,
+        documents=(Document(text="Paris is the capital."), Document(text="Rome is old.")),
+        supporting=(1,),
+    )
+    components = supported([row])[0].components
+    assert components["exact_match"] + components["citation"] == credit
 
 
 def test_markers_in_thinking_and_text_outside_the_answer_never_count():
@@ -362,19 +380,3 @@ def test_needs_of_semantic_and_strict_refusals():
             similarity=(evidence,),
         )
         assert reward([row])[0].value == 0.9
-
-
-def test_a_copy_of_a_document_states_nothing_in_strict_matching() -> None:
-    text = "Rome is old. Paris lies on the Seine. Bonn is small."
-    copied, stated = (
-        Rollout(
-            question="Which city lies on the Seine?",
-            answers="Paris",
-            answerable=True,
-            documents=[Document(text=text)],
-            response=f"<think>a</think><answer>{answer}</answer>",
-        )
-        for answer in (text, "Paris lies on the Seine.")
-    )
-    scores = recipe("ground-grpo", hardened=True)([copied, stated])
-    assert [score.correct for score in scores] == [0.0, 1.0]

@@ -155,14 +155,18 @@ def test_verifiers(verifier, text, answers, expected):
     assert truth(rf"\boxed{{{text}}}", answers, verifier=verifier) == expected
 
 
-def test_strict_substrings():
-    for response, plain, strict in (
-        (r"\boxed{not Paris}", "correct", "incorrect"),
-        (r"\boxed{Paris}", "correct", "correct"),
-        (r"\boxed{Paris, Rome or Bonn}", "correct", "incorrect"),
-    ):
-        assert truth(response, verifier="substring") == plain
-        assert truth(response, verifier="substring", strict=True) == strict
+@pytest.mark.parametrize("verifier", ["exact", "substring", "f1>=0.1"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("not Paris", "incorrect"),
+        ("It is Paris", "correct"),
+        ("Paris, Rome or Bonn", "incorrect"),
+        ("I don't know", "uncertain"),
+    ],
+)
+def test_only_explained_answers_are_correct_without_a_judge(verifier, text, expected):
+    assert truth(rf"\boxed{{{text}}}", verifier=verifier, undecided="wrong") == expected
 
 
 def test_the_judge():
@@ -282,13 +286,12 @@ def test_the_scheme_geometric_requires_shares():
         Outcome(scheme="geometric", correct_rate=0.4)
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("undecided", ["match", "wrong"])
 @pytest.mark.parametrize("verifier", ["substring", "exact", "judge", "cascade"])
 @pytest.mark.parametrize(
-    ("box", "expected"),
-    [("🍐", "correct"), ("'🍐'.", "correct"), ("🍎", "incorrect"), (".", "incorrect")],
+    ("box", "expected"), [("🍐", "correct"), ("🍎", "incorrect"), (".", "incorrect")]
 )
-def test_an_answer_without_letters_can_be_right(verifier, strict, box, expected):
+def test_an_answer_without_letters_can_be_right(verifier, undecided, box, expected):
     response = f"\\boxed{{{box}}}"
     answers = ["pear", "🍐"]
-    assert truth(response, answers, verifier=verifier, strict=strict) == expected
+    assert truth(response, answers, verifier=verifier, undecided=undecided) == expected

@@ -502,6 +502,21 @@ class TestPages:
 
         run(test)
 
+    def test_answers_are_counted_by_decision(self) -> None:
+        async def test() -> None:
+            plan = RecipeSpec(recipe="arena", hardened=True)
+            texts = ("Seine", "Seine or Rhine", "Rhine", "")
+            rows = [
+                ARENA | {"response": ARENA["response"].replace("Seine", text)} for text in texts
+            ]
+            async with connect(plan) as (client, _):
+                await client.post("/score", json={"rollouts": rows})
+                shown = (await client.get("/metrics")).text
+            for decision in ("right", "undecided", "nothing in common", "wrong"):
+                assert f'rag_rewards_answers_total{{decision="{decision}"}} 1.0' in shown
+
+        run(test)
+
     @pytest.mark.parametrize("path", ["/score", "/openrlhf"])
     def test_the_examples_of_the_documentation_are_those_of_this_version(self, path: str) -> None:
         async def test() -> None:

@@ -11,8 +11,8 @@ import pytest
 from rag_rewards.rewards.refusal import RefusalDetector
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.absence import declines, explains, paraphrases
-from rag_rewards.text.languages import FOREIGN
 from rag_rewards.text.refusal import ABSTENTIONS, REFUSAL, is_explained_abstention, phrase
+from rag_rewards.text.refusal_words import foreign
 
 ROWS: dict[str, Any] = json.loads(Path(__file__).with_name("refusal_rows.json").read_text("utf-8"))
 STRICT = RefusalDetector(strict=True)
@@ -27,7 +27,7 @@ def cases(role: str) -> list[Any]:
 
 
 def test_every_language_has_rows() -> None:
-    assert sorted(ROWS) == sorted(["en", *FOREIGN])
+    assert sorted(ROWS) == sorted(["en", *(code for code in foreign() if len(code) == 2)])
 
 
 def row(answerable: bool, question: str = "What is the capital?") -> Rollout:
@@ -93,6 +93,12 @@ def test_a_long_text_is_an_answer() -> None:
         ("I do not know who founded the mill.", True),
         ("The search results contain no information about this.", True),
         ("Je ne sais pas.", True),
+        ("Je ne sais pas qui c'est.", True),
+        ("Je ne sais pas, peut-être le maire.", False),
+        ("No lo se o el alcalde.", False),  # "o" is "or" in Spanish
+        ("Não sei o nome.", True),  # and an article in Portuguese
+        ("Не знаю, может быть мэр.", False),
+        ("I do not know, est le maire.", False),
         ("I don't know, but maybe blue.", False),
         ("I don't know, it is blue.", False),
         ("I don't know who Ann Reed is.", False),

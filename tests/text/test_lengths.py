@@ -16,7 +16,6 @@ from rag_rewards.text.lengths import (
     auto_words,
     characters,
     first_words,
-    is_passage,
     separated_length,
     words,
 )
@@ -177,23 +176,6 @@ def test_words_with_spaces_are_counted_once(text: str) -> None:
 def test_another_script_does_not_shorten_an_extract(text, length):
     documents = ["灯塔位于爱尔兰南部海岸，它建于1969年。"]
     assert separated_length(text, documents, auto_length(documents[0])) == length
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("word " * 60, False),
-        ("word " * 61, True),
-        ("法" * 120, False),
-        ("法" * 121, True),
-        ("x" * 700, False),
-        ("x" * 800, True),
-        ("_".join(["word"] * 200), True),
-        ("", False),
-    ],
-)
-def test_passages(text: str, expected: bool) -> None:
-    assert is_passage(text) is expected
 
 
 def test_the_fast_pattern_finds_every_letter_of_a_script_without_spaces() -> None:

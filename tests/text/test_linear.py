@@ -9,11 +9,11 @@ from itertools import count
 import pytest
 from growth import assert_linear
 
+from rag_rewards.matching.decide import decide
+from rag_rewards.matching.lenient import lenient_match
 from rag_rewards.text.boxed import first_box, last_box, unwrap
-from rag_rewards.text.certainty import rule_verdict
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
 from rag_rewards.text.lengths import auto_length, characters, first_words, words
-from rag_rewards.text.lenient import lenient_match
 from rag_rewards.text.normalize import Unicode, lower, squad, tokens, triviaqa
 from rag_rewards.text.refusal import (
     REFUSAL,
@@ -25,7 +25,6 @@ from rag_rewards.text.refusal import (
 from rag_rewards.text.response import read_response, strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 from rag_rewards.text.statements import statements
-from rag_rewards.text.strict import strict_contains
 from rag_rewards.text.thinking import without_thinking
 
 pytestmark = pytest.mark.slow
@@ -42,7 +41,7 @@ def filled(piece):
 
 
 LENIENT_ALIASES = [f"May {day % 28 + 1}, {1900 + day} by Anna Paris{day}" for day in range(60)]
-STRICT_ALIASES = [
+ALIASES = [
     *(f"May {day % 28 + 1}, {1900 + day} by Anna Paris{day}" for day in range(40)),
     *("Paris Rome", "Rome Maria Paris", "not paris words", "Paris?", "one", "1999", "1 million"),
     *("May 1999", "C. D. Paris", "Paris or Rome", "architect Anna Paris", "rome is a word not b"),
@@ -148,14 +147,12 @@ FUNCTIONS = {
     "abstained": abstained,
     "abstained, alone": lambda text: abstained(text, alone=True),
     "lenient_match": lambda text: lenient_match(text, LENIENT_ALIASES, "Which?"),
-    "rule_verdict": lambda text: rule_verdict(text, LENIENT_ALIASES, "Which?"),
-    "rule_verdict, gold": lambda text: rule_verdict("Paris", [new(text)], "Which?"),
-    "lenient_match, gold": lambda text: lenient_match("Paris", [new(text)], "Which?"),
-    "strict_contains": lambda text: strict_contains(text, ["Paris"], squad),
-    "strict_contains, unicode": lambda text: strict_contains(text, ["Paris"], Unicode()),
-    "strict_contains, initials": lambda text: strict_contains(text, ["1", "a", "x. a."], squad),
-    "strict_contains, 60 aliases": lambda text: strict_contains(text, STRICT_ALIASES, Unicode()),
-    "strict_contains, gold": lambda text: strict_contains("Paris", [new(text)], squad),
+    "lenient_match, gold": lambda text: lenient_match("Paris", [new(text), "Rome"], "Which?"),
+    "decide": lambda text: decide(text, ["Paris"], "Which?"),
+    "decide, initials": lambda text: decide(text, ["1", "a", "x. a."], "Which?"),
+    "decide, 60 aliases": lambda text: decide(text, ALIASES, "Which?"),
+    "decide, gold": lambda text: decide("Paris", [new(text), "Paris"], "Which?"),
+    "decide, question": lambda text: decide("It is Paris.", ["Paris"], new(text)),
 }
 
 
@@ -195,7 +192,7 @@ WORST = {
     "refusal_similarity": ["refusals"],
     "trust_score_refusal": ["refusals"],
     "lenient_match": ["words", "spelled numbers", "chinese"],
-    "strict_contains, unicode": ["end of sequence", "chinese", "far", "slashes", "mentions"],
+    "decide": ["end of sequence", "chinese", "far", "slashes", "mentions"],
 }
 
 

@@ -103,7 +103,7 @@ QUOTE_FIRST = RecipeDefinition(
         "sections.repeated": HardenedSetting("missing", (7,), "many answer sections, one right"),
         "format.words": HardenedSetting(True, (16, 24), "an answer that is '.' or a citation"),
         "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "3.14 is not 314"),
-        "accuracy.strict": HardenedSetting(True, (1, 2, 3), "a list, with another metric"),
+        "accuracy.undecided": HardenedSetting("wrong", (1, 2, 3), "a list, with another metric"),
         "accuracy.extra": HardenedSetting("reject", (1,), "a list of every candidate answer"),
     },
     rejected=shared.REJECTED,

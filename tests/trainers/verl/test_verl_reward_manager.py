@@ -31,6 +31,7 @@ from verl.utils.tokenizer.continuous_token import ContinuousTokenBuilder
 
 import rag_rewards as rr
 from rag_rewards.errors import DataError, UsageError
+from rag_rewards.rows.decisions import decided_as
 
 RIGHT = (
     "<think>The first one says so.</think><relevance>[1]</relevance>"
@@ -106,7 +107,10 @@ def test_rewards_of_rule_recipes_equal_those_without_verl(
     for result, alone in zip(results, expected, strict=True):
         assert result["reward_score"] == alone.value
         extra = result["reward_extra_info"]
-        assert extra == {**alone.components, "acc": alone.correct}
+        decided = {}
+        if hardened and name == "arena":
+            decided = {"undecided": float(decided_as(alone.details) == "undecided")}
+        assert extra == {**alone.components, "acc": alone.correct, **decided}
         assert {type(value) for value in extra.values()} == {float}
         assert list(extra) == list(results[0]["reward_extra_info"])
 

@@ -1,0 +1,1 @@
+"""Decisions about answers: right, wrong or undecided."""

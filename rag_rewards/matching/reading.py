@@ -1,0 +1,312 @@
+"""The words of an answer, each in the form in which answers are compared.
+
+A word is letters, a value or a sign. Formatting, citation markers and quotation marks are no words.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+
+from rag_rewards.matching.tables import tables
+from rag_rewards.matching.unspaced import is_unspaced, with_spaces
+from rag_rewards.matching.values import number_of, ordinal_of, read_values
+from rag_rewards.matching.words import Value, Word
+from rag_rewards.text.latex import plain_latex
+from rag_rewards.text.normalize import ARTICLES, MARKER, fold
+
+_FORMATTING = re.compile(r"(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])([^*_`\n]{1,300})(?<=\S)\1")
+_NESTED = 3  # levels of formatting
+_ELEMENT = re.compile(r"</?(?:b|i|em|strong|u|p|span|br|mark)\s?/?>", re.IGNORECASE)
+_HEADING = re.compile(r"^[ \t]{0,3}(?:#{1,6}|[-*•+])[ \t]{1,3}", re.MULTILINE)
+_HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_SIMPLE = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*\.?")
+_ACCENTS = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f"
+_ACCENT = re.compile("[\u0300-\u036f]")
+_VOWELS = "\u0900-\u0963\u0971-\u0e4e"
+# The vowels of many scripts are marks, which are no letters for `re`.
+_MARKS = re.compile(f"[{_ACCENTS}{_VOWELS}]")
+_PIECES = (
+    r"(?P<number>\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?![\d.,:/]?\d)"
+    r"|(?:(?<![^\s(\[:=])[-−–]?\.?)?\d+(?:[.,:/\-–−]\d+)*)"
+    r"|(?P<word>LETTER+(?:['’]LETTER+)*)|(?P<space>\s+)|(?P<sign>[\s\S])"
+)
+_PIECE = re.compile(_PIECES.replace("LETTER", r"[^\W\d_]"))
+_PIECE_WITH_MARKS = re.compile(_PIECES.replace("LETTER", rf"(?:[^\W\d_]|[{_ACCENTS}{_VOWELS}])"))
+_RANGE = re.compile(r"(\d+)[-–−](\d+)")
+_QUOTES = frozenset("\"“”„‟«»‹›「」『』《》〈〉'‘’‚‛`´")
+_SEPARATORS = frozenset(",.;:()[]{}!¡—・、。，；：！（）…،؛।")
+"""Punctuation that separates words and means nothing else."""
+_CURRENCIES = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee"}
+_SIGN_WORDS = {"&": "and", "%": "percent", "°": "degree"}
+_FRACTIONS = {
+    sign: Fraction(unicodedata.numeric(sign)).limit_denominator(8) for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+}
+_APOSTROPHE = re.compile("['’]")
+_CONTRACTIONS = frozenset("t re ll ve d m".split())
+_LETTERS = {
+    ord("ø"): "o", ord("ł"): "l", ord("đ"): "d", ord("ı"): "i", ord("æ"): "ae", ord("œ"): "oe",
+}  # fmt: skip
+_LONGEST_WORD = 40  # letters of a word that is kept in memory
+
+
+def without_formatting(text: str) -> str:
+    """Return a text without LaTeX, Markdown and HTML formatting and citation markers."""
+    text = plain_latex(text.strip().replace("\\boxed{", "\\text{"))
+    if not text.isascii():
+        text = text.translate(_HALF_WIDTH)
+    if "[" in text or "【" in text:
+        text = MARKER.sub(" ", text)
+    if "*" in text or "_" in text or "`" in text:
+        for _ in range(_NESTED):
+            text = _FORMATTING.sub(r"\2", text)
+    if "<" in text:
+        text = _ELEMENT.sub(" ", text)
+    return _HEADING.sub("", text).strip()
+
+
+def read_words(text: str) -> list[Word]:
+    """Return the words of a text, with numbers and dates as values.
+
+    >>> [word.key for word in read_words("The U.S. paid $1,000 on 5 March 1999.")]
+    ['us', 'paid', '1000 dollar', 'on', '1999-03-05']
+    """
+    if _SIMPLE.fullmatch(text):
+        return read_values(_without_articles([_word(p) for p in text.rstrip(".").split(" ")]))
+    bare = without_formatting(text)
+    if is_unspaced(bare):
+        bare = with_spaces(bare)
+    return read_values(_without_articles(_joined_initials(_Reader(bare).read())))
+
+
+class _Reader:
+    """A text whose pieces become words."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.words: list[Word] = []
+        self.separator, self.glued, self.hyphen = "", False, False
+        self.has_quotation = False
+
+    def read(self) -> list[Word]:
+        """Return the words."""
+        has_marks = not self.text.isascii() and _MARKS.search(self.text)
+        for match in (_PIECE_WITH_MARKS if has_marks else _PIECE).finditer(self.text):
+            kind, piece = match.lastgroup, match[0]
+            if kind == "word":
+                self._add_letters(piece)
+            elif kind == "space":
+                self.glued = False
+                self.separator += "\n" * ("\n" in piece)
+            elif kind == "number":
+                self._add_number(piece)
+            elif piece not in _QUOTES or self._is_prime():
+                self._add_sign(piece, self.text[match.end() : match.end() + 1])
+        return self.words
+
+    def _is_prime(self) -> bool:
+        """Return whether a mark follows a number or a letter, and ends no quotation: 5', F'."""
+        if not self.glued:
+            self.has_quotation = True
+            return False
+        last = self.words[-1]
+        return not self.has_quotation and (last.value is not None or len(last.folded) == 1)
+
+    def _add(self, word: Word, *, glues: bool = True) -> None:
+        if self.separator or self.glued or self.hyphen:
+            word = word._replace(separator=self.separator, glued=self.glued, hyphen=self.hyphen)
+        self.words.append(word)
+        self.separator, self.glued, self.hyphen = "", glues, False
+
+    def _add_letters(self, piece: str) -> None:
+        if self.glued and self.words[-1].value is not None:
+            if piece == "s":  # "the 1990s"
+                text = self.words[-1].folded + piece
+                self.words[-1] = self.words[-1]._replace(key=text, folded=text, value=None)
+                return
+            if not piece.isascii() and piece.startswith(tables().counters):
+                self._add(Word(piece[0], piece[0]))
+                self._add_letters(piece[1:])
+                return
+        if piece in _FRACTIONS:
+            self._add_fraction(_FRACTIONS[piece])
+        elif piece.isascii() and piece.isalpha():
+            self._add(_word(piece))
+        else:
+            for word in _split(piece):
+                if not word.folded:  # a letter that no reader sees, such as a Hangul filler
+                    continue
+                self._add(word)
+                self.glued = False
+            self.glued = True
+
+    def _add_number(self, piece: str) -> None:
+        limits = _RANGE.fullmatch(piece)
+        for number in limits.groups() if limits else (piece,):
+            value = number_of(number)
+            self._add(Word(value.key if value else number, number, value=value))
+            if limits:
+                self.separator, self.glued = "-", False
+        self.separator, self.glued = "", True
+
+    def _add_fraction(self, fraction: Fraction) -> None:
+        last = self.words[-1].value if self.glued else None
+        whole = last.number if last and last.kind == "number" else Fraction(0)
+        value = Value("number", whole + fraction)
+        if whole:
+            self.words.pop()
+        self._add(Word(value.key, value.key, value=value))
+
+    def _add_sign(self, sign: str, following: str) -> None:
+        last = self.words[-1] if self.glued else None
+        is_before_word = following.isalnum()
+        is_short = last is not None and (last.value is not None or len(last.folded) == 1)
+        if sign == "!" and (is_short or (last is None and is_before_word)):
+            self._add(Word(sign, sign, is_sign=True), glues=False)  # "5!", "!Paris"
+        elif sign in _SEPARATORS:
+            if sign == "." and last and len(last.folded) <= 2 and last.is_capital:
+                is_initial = len(last.folded) == 1 or is_before_word
+                self.words[-1] = last._replace(is_initial=is_initial)
+            self.separator += sign
+            self.glued = False
+        elif sign in "-‐‑" and last and is_before_word:
+            self.glued, self.hyphen = False, True
+        elif sign in "-–—−" and not last and not is_before_word:
+            self.separator += sign
+        elif sign in "+#" and last:
+            letters = last.folded + sign
+            self.words[-1] = last._replace(key=letters, folded=letters, value=None)
+        elif sign in _SIGN_WORDS:
+            self._add(Word(_SIGN_WORDS[sign], _SIGN_WORDS[sign]), glues=False)
+        else:
+            self._add(Word(_CURRENCIES.get(sign, sign), sign, is_sign=True), glues=False)
+
+
+def _word(piece: str) -> Word:
+    """Return the word of ASCII letters."""
+    return _short_word(piece) if len(piece) <= _LONGEST_WORD else Word(piece.lower(), piece.lower())
+
+
+@lru_cache(maxsize=16384)
+def _short_word(piece: str) -> Word:
+    folded = piece.lower()
+    value = ordinal_of(folded)
+    key = value.key if value else key_of(folded)
+    return Word(key, folded, value=value, is_capital=piece[0] != folded[0])
+
+
+def _split(piece: str) -> Iterator[Word]:
+    """Yield the words of letters with apostrophes, without the "s" of a possessive."""
+    parts = [part for part in _APOSTROPHE.split(piece) if part]
+    ending = parts[-1].lower() if parts else ""
+    if len(parts) == 2 and ending == "s":
+        del parts[1]
+    elif len(parts) == 2 and ending in _CONTRACTIONS:
+        parts = [piece]
+    for position, part in enumerate(parts):
+        folded = fold(part)
+        if position + 1 < len(parts) and f"{folded}'" in tables().elisions:
+            folded += "'"
+        yield Word(key_of(folded), folded, is_capital=part[:1].isupper())
+
+
+def _joined_initials(words: list[Word]) -> list[Word]:
+    """Return words with adjacent initials as one word: J. K., J.K. and JK."""
+    joined: list[Word] = []
+    for word in words:
+        last = joined[-1] if joined else None
+        if last is not None and last.is_initial and _continues_initials(word, last):
+            together = last.key + word.folded
+            joined[-1] = last._replace(key=together, folded=together)
+        else:
+            joined.append(word)
+    return joined
+
+
+def _continues_initials(word: Word, last: Word) -> bool:
+    if not word.is_capital or word.separator not in ("", ".") or word.value is not None:
+        return False
+    return len(word.folded) == 1 or (len(word.folded) == 2 and word.is_initial)
+
+
+def _without_articles(words: list[Word]) -> list[Word]:
+    """Return words without articles before other words. Those of "Vitamin A" and "The The" stay."""
+    if not any(word.folded in ARTICLES for word in words):
+        return words
+    last = len(words) - 1
+    others = [word for at, word in enumerate(words) if not _is_article(word, at, last)]
+    return others if any(word.folded not in ARTICLES for word in others) else words
+
+
+def _is_article(word: Word, at: int, last: int) -> bool:
+    if word.folded not in ARTICLES or at == last or word.is_initial:
+        return False
+    is_letter = word.folded == "a" and word.is_capital
+    return not (is_letter and at and not word.separator)
+
+
+def key_of(folded: str) -> str:
+    """Return the form of a word that is the same for its spellings.
+
+    >>> [key_of(word) for word in ("colours", "color", "café", "theatre", "cities")]
+    ['color', 'color', 'cafe', 'theater', 'city']
+    """
+    return _key_of_short(folded) if len(folded) <= _LONGEST_WORD else folded
+
+
+@lru_cache(maxsize=16384)
+def _key_of_short(folded: str) -> str:
+    plain = without_accents(folded)
+    if len(plain) > 3 and plain.isascii():
+        plain = _one_spelling(_singular(plain))
+    return plain
+
+
+def without_accents(folded: str) -> str:
+    """Return a word without accents."""
+    if folded.isascii():
+        return folded
+    split = unicodedata.normalize("NFD", folded.translate(_LETTERS))
+    return unicodedata.normalize("NFC", _ACCENT.sub("", split))
+
+
+def has_accents(folded: str) -> bool:
+    """Return whether a word has accents."""
+    return not folded.isascii() and without_accents(folded) != folded
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "shes", "ches", "xes", "oes")):
+        return word[:-2]
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+_SPELLINGS = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(?<=[^aeiou]..)our(?=$|ed$|ing$|able$|ite$|ful$)|(?<=[lbvmdn])our$", "or"),
+        (r"(?<=...)is(?=e$|ed$|ing$|ation$|er$)", "iz"),
+        (r"(?<=...)ys(?=e$|ed$)", "yz"),
+        (r"(?<=[aeiou][tb])re$", "er"),
+        (r"(?<=n)tre$", "ter"),
+        (r"(?<=..)ogue$", "og"),
+        (r"(?<=[aeiou]l)l(?=ed$|ing$|er$)", ""),
+        (r"(?<=..)ence$", "ense"),
+        (r"(?<=..)ae(?=.)", "e"),
+        (r"^grey$", "gray"),
+        (r"^aluminium$", "aluminum"),
+    )
+)
+
+
+def _one_spelling(word: str) -> str:
+    for pattern, replacement in _SPELLINGS:
+        word = pattern.sub(replacement, word)
+    return word
