@@ -4,12 +4,12 @@
 
 The files have the format of EVOUNA (Evaluating Open-QA Evaluation, section 3): a question, gold
 answers separated by "/", and for each system an answer and a human verdict. Rows that are marked as
-improper and answers without a verdict are left out. The answers are those of four systems that
-answer in sentences. Each answer is scored by `rr.recipe`, in the output form of the recipe, as a
-user scores it. The rules were developed on 70% of the questions ("development"), chosen by the hash
-of the question. Results are written to results/agreement.md, with the agreement of a judge cascade
-(`cascade_curve.py`), which is also written to docs/cascade.md; `make pages` then writes the figures
-of other pages. With --picture, the script draws this agreement, which needs matplotlib.
+improper and answers without a verdict are left out. Four systems answer in sentences (long
+answers), and FiD with a few words (short answers). Each answer is scored by `rr.recipe`, in the
+output form of the recipe, as a user scores it. The rules were developed on 70% of the questions
+("development"), chosen by the hash of the question. Results are written to results/agreement.md,
+with the decisions on answers and the agreement of a judge cascade (`decisions.py`), which is also
+written to docs/cascade.md; `make pages` then writes the figures of other pages.
 """
 
 from __future__ import annotations
@@ -27,9 +27,16 @@ from rag_rewards.audit.capitals import SAME_LIKELIHOOD
 from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.metrics.agreement import Agreement
 from rag_rewards.recipes import definition_of
+from rag_rewards.text.statements import sentences
 
 RESULTS = Path(__file__).resolve().parent / "results" / "agreement.md"
 SYSTEMS = ("gpt35", "chatgpt", "gpt4", "newbing")
+"""The systems with long answers."""
+SHORT = ("fid",)
+"""The systems with short answers."""
+LENGTHS = {"long": SYSTEMS, "short": SHORT}
+Group = tuple[str, str]
+"""The name of the data, NQ or TQ, and `long` or `short`."""
 PARTS = ("development", "test")
 TUNED = (
     "The data is a half of EVOUNA. People read answers to 70% of its questions while they "
@@ -39,9 +46,11 @@ TUNED = (
 )
 """On which rows the rules were tuned."""
 LENIENT = {"accuracy.metric": "lenient"}
+CITED = {"citation.judge_by": "gold"}
+"""Each sentence cites a document that says the same (`score`), and the labels decide on it."""
 RECIPES: Sequence[tuple[str, Mapping[str, Any], Sequence[bool]]] = (
     ("truthrl", {"verifier": "substring"}, (False, True)),
-    ("ground-grpo", {}, (False, True)),
+    ("ground-grpo", CITED, (False, True)),
     ("ctrl-rag", {}, (False, True)),
     ("rag-total", {}, (False, True)),
     ("rag-total", LENIENT, (False,)),
@@ -74,20 +83,48 @@ def read(path: Path, systems: Sequence[str] = SYSTEMS) -> list[Labelled]:
     return labelled
 
 
+def read_groups(paths: Sequence[Path]) -> dict[Group, list[Labelled]]:
+    """Return the labelled answers of files, by group."""
+    return {
+        (path.stem.split("_")[0].upper(), length): read(path, systems)
+        for path in paths
+        for length, systems in LENGTHS.items()
+    }
+
+
 def score(recipe: rr.Recipe, question: str, aliases: Sequence[str], answer: str) -> rr.Score:
-    """Return the score of an answer in the output form of a recipe."""
+    """Return the score of an answer in the output form of a recipe.
+
+    `ground-grpo`: the supporting document says what the answer says.
+    """
+    texts = [f"Document number {number}." for number in (1, 2, 3)]
+    if recipe.name == "ground-grpo":
+        texts[0] = answer
     rollout = rr.decode_row(
         {
             "question": question,
             "answers": list(aliases),
-            "documents": [{"text": f"Document number {n}."} for n in (1, 2, 3)],
+            "documents": [{"text": text} for text in texts],
             "supporting": [1],
             "answerable": True,
-            "response": definition_of(recipe.name).output.write(answer),
+            "response": written(recipe.name, answer),
             **SAME_LIKELIHOOD,
         }
     )
     return recipe([with_evidence(recipe, rollout)])[0]
+
+
+def written(name: str, answer: str) -> str:
+    """Return a response with an answer in the output form that a recipe requires.
+
+    `ground-grpo`: each sentence cites the supporting document.
+
+    >>> written("ground-grpo", "It is Paris. It is old")
+    '<think>Some thinking.</think><answer>It is Paris. [1]\\nIt is old [1]</answer>'
+    """
+    if name == "ground-grpo":
+        answer = "\n".join(f"{sentence.strip()} [1]" for sentence in sentences(answer))
+    return definition_of(name).output.write(answer)
 
 
 def is_correct(recipe: rr.Recipe, row: Labelled) -> bool:
@@ -128,12 +165,12 @@ def line(
     return f"| {shown(name, settings)} | {profile} | {size} | {' | '.join(cells)} |"
 
 
-def lines_of(labelled: Mapping[str, Sequence[Labelled]]) -> Iterator[str]:
+def lines_of(labelled: Mapping[Group, Sequence[Labelled]]) -> Iterator[str]:
     """Yield the lines of the table of the recipes, and print them."""
-    for data, rows in labelled.items():
+    for (data, length), rows in labelled.items():
         for name, settings, profiles in RECIPES:
             for hardened in profiles:
-                text = line(name, settings, rows, data, hardened=hardened)
+                text = line(name, settings, rows, f"{data}, {length}", hardened=hardened)
                 print(text, flush=True)
                 yield text
 
@@ -141,34 +178,39 @@ def lines_of(labelled: Mapping[str, Sequence[Labelled]]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--picture", action="store_true", help="draw the curve of the cascade")
-    options = parser.parse_args()
-    labelled = {path.stem.split("_")[0].upper(): read(path) for path in options.files}
+    paths = parser.parse_args().files
+    # Imported here because tests import this file without the folder of the other ones.
+    import decisions
+
+    labelled = read_groups(paths)
+    decided = decisions.decided_answers(labelled)
     lines = [
         "# Agreement of the recipes with people",
         "",
-        f"{introduction('agreement.py')} κ is Cohen's kappa between the verdict of a recipe and "
-        "the verdict of a person on long answers of four systems to questions of NQ and TriviaQA. "
-        "Each answer is in the output form of the recipe. A false positive is a wrong answer that "
-        "the recipe accepts.",
+        f"{introduction('agreement.py')} The answers are those of four systems that answer in "
+        "sentences (long answers), and of FiD, which answers with a few words (short answers), to "
+        "questions of NQ and TriviaQA (TQ). People call each answer right or wrong. Each answer is "
+        "in the output form of the recipe.",
         "",
         TUNED,
+        "",
+        *decisions.section(decided),
+        "",
+        "## Recipes",
+        "",
+        "κ is Cohen's kappa between the verdict of a recipe and the verdict of a person. Under "
+        "the hardened profile, an undecided answer earns nothing, except with `ground-grpo`: most "
+        "answers in sentences are undecided. A false positive is a wrong answer that the recipe "
+        "accepts. For `ground-grpo`, each sentence cites a document that says the same.",
         "",
         "| recipe | profile | data | κ, development | false positives | false negatives "
         "| κ, test | false positives | false negatives |",
         "| --- " * 9 + "|",
         *lines_of(labelled),
+        "",
+        *decisions.cascade_section(decided),
     ]
-    # Imported here because tests import this file without the folder of the other ones.
-    import rule_groups
-    from cascade_curve import draw, ruled_answers, section, write_page
-
-    lines += rule_groups.section(labelled)
-    curves = ruled_answers(labelled)
-    lines += section(curves)
-    write_page(next(iter(curves.values())))
-    if options.picture:
-        draw(curves)
+    decisions.write_page(decided)
     RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
 
 

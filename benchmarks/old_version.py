@@ -45,6 +45,12 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
 }
 """Recipe, settings and style of the rows by the name of a line of the table."""
+HARDENED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "truthrl, verifier=substring": ("truthrl", {"verifier": "substring"}, "truthrl"),
+    "rag-total": CASES["rag-total"],
+    "ground-grpo, citation.judge_by=gold": CASES["ground-grpo, citation.judge_by=gold"],
+}
+"""The same for the hardened profile, whose rewards are not those of version 0.1.0."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,12 @@ def comparisons(old: Path) -> list[Comparison]:
     """Compare recipes in one process, the command with one worker, and its start-up."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        return [*_recipes(old, folder), _command(old, folder), _start_up(old, folder)]
+        return [
+            *_recipes(old, folder, CASES),
+            *_recipes(old, folder, HARDENED, hardened=True),
+            _command(old, folder),
+            _start_up(old, folder),
+        ]
 
 
 Runs = list[tuple[Any, Any]]
@@ -112,14 +123,24 @@ def _environment(checkout: Path) -> dict[str, str]:
 # --- recipes ----------------------------------------------------------------------------------
 
 
-def _recipes(old: Path, folder: Path) -> list[Comparison]:
-    for name, (_, _, style) in CASES.items():
+def _recipes(
+    old: Path,
+    folder: Path,
+    cases: dict[str, tuple[str, dict[str, Any], str]],
+    *,
+    hardened: bool = False,
+) -> list[Comparison]:
+    for name, (_, _, style) in cases.items():
         lines = rollouts.lean_lines(rollouts.rollouts(style, ROWS))
         (folder / f"{name}.jsonl").write_bytes(b"\n".join(lines))
-    cases = {name: (recipe, settings) for name, (recipe, settings, _) in CASES.items()}
-    (folder / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
+    timed = {name: (recipe, settings, hardened) for name, (recipe, settings, _) in cases.items()}
+    (folder / "cases.json").write_text(json.dumps(timed), encoding="utf-8")
     runs = _alternate(old, lambda checkout: _time_recipes(checkout, folder))
-    return [_comparison(f"{name}, in process", ROWS, runs, name) for name in CASES]
+    if hardened:
+        return [
+            _comparison(f"{name}, hardened", ROWS, runs, name, is_equal=False) for name in cases
+        ]
+    return [_comparison(f"{name}, in process", ROWS, runs, name) for name in cases]
 
 
 def _time_recipes(checkout: Path, folder: Path) -> dict[str, Any]:
@@ -133,13 +154,12 @@ def _time_recipes(checkout: Path, folder: Path) -> dict[str, Any]:
     return results
 
 
-def _comparison(name: str, rows: int, runs: Runs, key: str) -> Comparison:
+def _comparison(name: str, rows: int, runs: Runs, key: str, *, is_equal: bool = True) -> Comparison:
     ratios = tuple(old[key]["seconds"] / new[key]["seconds"] for old, new in runs)
     seconds = min(new[key]["seconds"] for _, new in runs)
-    old, new = runs[0]
-    return Comparison(
-        name, rows, seconds, ratios, differences(key, old[key]["values"], new[key]["values"])
-    )
+    old, new = (each[key]["values"] for each in runs[0])
+    changes = differences(key, old, new) if is_equal else "other rules"
+    return Comparison(name, rows, seconds, ratios, changes)
 
 
 def differences(name: str, old: list[float | None], new: list[float | None]) -> str:

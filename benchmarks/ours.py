@@ -18,6 +18,11 @@ METRICS = {
     metric: AnswerMatch(name=metric, metric=metric, normalizer="squad", reads="answer")
     for metric in ("exact", "substring", "f1")
 }
+DECISIONS = {
+    "exact": METRICS["exact"],
+    "decided": AnswerMatch(name="decided", normalizer="squad", reads="answer", undecided="wrong"),
+}
+"""Exact match, and the decision on the same answer."""
 
 
 def versions() -> dict[str, str]:

@@ -1,12 +1,13 @@
-"""Gold answers, repeated letter by letter, that the hardened recipes call wrong.
+"""Gold answers, repeated letter by letter, that earn nothing under the hardened profile.
 
     python benchmarks/repeated.py NQ.jsonl TQ.jsonl
     python benchmarks/repeated.py NQ.jsonl TQ.jsonl --show quoted --recipe rag-total
 
 The files have the format of EVOUNA, as for `agreement.py`: a question, and gold answers separated
 by "/". Each alias of each question is the response once, in several forms. The row has all aliases,
-so that an honest recipe accepts each response. Results are written to results/repeated.md. `--show`
-prints the rejected responses of a form, for the development part of the questions.
+so that an honest recipe accepts each response that is a short answer. Results are written to
+results/repeated.md. `--show` prints the rejected responses of a form, for the development part of
+the questions.
 """
 
 from __future__ import annotations
@@ -18,23 +19,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agreement import introduction, score
+from agreement import CITED, introduction, score
 
 import rag_rewards as rr
 
 RESULTS = Path(__file__).resolve().parent / "results" / "repeated.md"
 FORMS: Mapping[str, str] = {
     "alone": "{}",
-    "sentence": "The answer is {}.",
-    "cited": "{} [1]",
+    "period": "{}.",
     "quoted": '"{}"',
+    "bold": "**{}**",
+    "cited": "{} [1]",
+    "sentence": "The answer is {}.",
     "remark": "The answer is {}. Document 3 says so.",
     "wish": "{}. I hope this helps!",
 }
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "rag-total": {},
-    "ground-grpo": {},
     "truthrl": {"verifier": "substring"},
+    "ground-grpo": CITED,
 }
 
 
@@ -88,7 +91,9 @@ def report(data: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
         f"{introduction('repeated.py')} Each gold answer of "
         f"{len(data):,} questions of NQ and TriviaQA (half of EVOUNA) is the response to its "
         f"question once, in several forms: {total:,} responses per form. The table shows how many "
-        "of them a hardened recipe calls wrong."
+        "of them earn nothing for the answer under the hardened profile. For `ground-grpo`, each "
+        "sentence cites a document that says the same. A remark or a wish is no part of a short "
+        "answer, so that the answer is undecided."
     )
     yield ""
     yield f"| form | {' | '.join(RECIPES)} |"

@@ -249,6 +249,19 @@ def match_metrics(table: Table, repeat: int, with_ours: bool) -> None:
     table.ratio("speed of (d) relative to (a)", ROWS, verl / exact, 1.8)
 
 
+def decisions(table: Table, repeat: int) -> None:
+    """Compare the decision on the answer of a section with exact match."""
+    import ours
+
+    lines = rollouts.lean_lines(rollouts.rollouts("naive-grpo", ROWS))
+    cases = {name: Case(lines, ours.fresh, match) for name, match in ours.DECISIONS.items()}
+    with one_core():
+        run_alternating(cases, repeat)
+    exact, decided = cases["exact"].seconds, cases["decided"].seconds
+    table.rate("(e) rag-rewards: decision on the answer", ROWS, decided)
+    table.ratio("speed of (e) relative to exact match in the same run", ROWS, exact / decided, 0.4)
+
+
 # --- recipes ----------------------------------------------------------------------------------
 
 
@@ -391,6 +404,7 @@ def measure(options: argparse.Namespace, table: Table) -> str:
     description = machine(versions)
     match_metrics(table, options.repeat, with_ours)
     if with_ours:
+        decisions(table, options.repeat)
         older_version(table, options.old)
         recipes(table, options.repeat)
         start_up(table, 3)

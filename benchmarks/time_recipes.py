@@ -2,9 +2,10 @@
 
     PYTHONPATH=CHECKOUT python time_recipes.py FOLDER PASSES
 
-FOLDER contains one file of rows for each case, NAME.jsonl, and cases.json: the recipe and the
-settings by the name of the case. The script uses only what version 0.1.0 has as well. It prints, as
-JSON, the version, and for each case the processor seconds of the fastest pass and the rewards.
+FOLDER contains one file of rows for each case, NAME.jsonl, and cases.json: the recipe, the settings
+and whether the profile is hardened, by the name of the case. The script uses only what version
+0.1.0 has as well. It prints, as JSON, the version, and for each case the processor seconds of the
+fastest pass and the rewards.
 """
 
 import gc
@@ -54,11 +55,12 @@ def seconds_of(recipe: Any, lines: list[bytes]) -> tuple[float, list[float | Non
 
 def main(folder: Path, passes: int) -> None:
     results = {}
-    for name, (recipe, settings) in json.loads((folder / "cases.json").read_text("utf-8")).items():
+    cases = json.loads((folder / "cases.json").read_text("utf-8"))
+    for name, (recipe, settings, hardened) in cases.items():
         lines = (folder / f"{name}.jsonl").read_bytes().splitlines()
         fastest = math.inf
         for _ in range(passes):
-            seconds, values = seconds_of(rr.recipe(recipe, settings), lines)
+            seconds, values = seconds_of(rr.recipe(recipe, settings, hardened=hardened), lines)
             fastest = min(fastest, seconds)
         results[name] = {"seconds": fastest, "values": values}
     json.dump({"version": rr.__version__, "results": results}, sys.stdout)
