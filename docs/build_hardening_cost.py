@@ -1,4 +1,4 @@
-"""Write docs/hardening-cost.md: the attacks and honest responses that recipes reject."""
+"""Write docs/hardening-cost.md: the honest responses and attacks that recipes reject."""
 
 from __future__ import annotations
 
@@ -22,8 +22,18 @@ PAGE = ROOT / "docs" / "hardening-cost.md"
 RESULTS = ROOT / "benchmarks" / "results"
 INTRO = """# Cost of the hardened profile
 
-The [hardened profile](hardened.md) stops attacks, and it rejects some honest responses. This page
-measures both, per recipe, for the default profile and for the hardened profile:
+The [hardened profile](hardened.md) stops attacks, and it rejects some honest responses. The first
+part of this page measures answers of real models, with verdicts of people, and gold answers that
+are repeated letter by letter. The data is half of EVOUNA, which contains questions of Natural
+Questions and TriviaQA. The second part measures constructed responses, attacks and honest ones.
+
+`python docs/build_hardening_cost.py` writes this page.
+
+## Answers of real models
+"""
+CONSTRUCTED = """## Constructed responses
+
+Each number is for the default profile or for the hardened profile:
 
 - Listed attacks are the cases of `rag-rewards audit`. An attack is stopped if it does not increase
   the reward. Attacks that pay by the definition of the paper are left out.
@@ -33,19 +43,9 @@ measures both, per recipe, for the default profile and for the hardened profile:
 - Lost responses are accepted under the default profile and not under the hardened profile.
 - A response that is written for several recipes counts once for each of them.
 
-`python docs/build_hardening_cost.py` writes this page.
-"""
-SUMMARY = """## Summary
-
 | recipe | attacks | stopped, default | stopped, hardened | honest responses | accepted, default | \
 accepted, hardened | lost |
 | --- | --- | --- | --- | --- | --- | --- | --- |
-"""
-REAL = """## Answers of real models
-
-The tables measure answers of real models, with verdicts of people, and gold answers that are
-repeated letter by letter. The data is half of EVOUNA, which contains questions of Natural Questions
-and TriviaQA.
 """
 TOTAL = "all recipes"
 """The last row of the summary, whose counts docs/build_inserts.py writes into other pages."""
@@ -73,9 +73,9 @@ def page() -> str:
     measured = {name: measure(name) for name in RECIPES}
     lines = [_summary(f"[{name}](#{name})", each) for name, each in measured.items()]
     lines.append(_summary(TOTAL, _together(measured.values())))
-    parts = [INTRO, SUMMARY + "\n".join(lines) + "\n"]
+    real = map(_results, ("hardening.md", "repeated.md"))
+    parts = [INTRO, *real, CONSTRUCTED + "\n".join(lines) + "\n"]
     parts += [_table(name, each) for name, each in measured.items()]
-    parts += [REAL, *map(_results, ("hardening.md", "repeated.md"))]
     return "\n".join(parts)
 
 
@@ -108,7 +108,7 @@ def _case(case: Case) -> Outcome:
 
 def _probes(group: str, name: str) -> Iterator[Outcome]:
     for probe in probe_rows.read(group):
-        for recipe, settings in probe.settings.items():
+        for recipe, settings in probe.settings:
             if recipe == name:
                 yield Outcome(
                     *(
@@ -149,7 +149,7 @@ def _table(name: str, measured: Measured) -> str:
         if groups:
             lines.append(f"| **{title}** | {' | '.join(map(str, _counts(_all(groups))))} |")
             lines += [_line(group, outcomes) for group, outcomes in groups.items()]
-    return f"## {name}\n\n{HEAD}" + "\n".join(lines) + "\n"
+    return f"### {name}\n\n{HEAD}" + "\n".join(lines) + "\n"
 
 
 def _line(group: str, outcomes: list[Outcome]) -> str:

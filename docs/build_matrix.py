@@ -316,7 +316,9 @@ The training loop stays in the trainer, and the reward is a recipe. Each trainer
 [verifiers and prime-rl](verifiers.md), [Tinker](tinker.md), [Axolotl](axolotl.md) and
 [Unsloth](unsloth.md).
 [Start a training run](start-training.md) shows the steps from the file of a data set to the first
-training step. `rag_rewards_adapters.callables` is for trainers that call a Python function with one
+training step. `rag-rewards init TRAINER -r arena --tiny` also writes a tiny model and rows for a
+[trial](start-training.md#trial-with-a-tiny-model) without a model and data of your own.
+`rag_rewards_adapters.callables` is for trainers that call a Python function with one
 rollout or a batch (AReaL, your own loop). Its docstring describes it.
 
 - **TRL** trains on one machine with little setup. A reward can use the model in training, so
