@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ from openrlhf.utils.agent import AgentInstanceBase
 
 class Search(AgentInstanceBase):
     pass
+"""
+SEARCH = """
+def search(queries):
+    return [[{"id": "1", "text": "Paris is the capital of France."}] for _ in queries]
 """
 OURS = {"recipe", "trainer", "host", "token-file", "on-error", "error-value", "model", "backend"}
 OF_PIP = {"no-build-isolation"}
@@ -41,6 +46,8 @@ def test_the_trainer_loads_every_agent(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_environment.py").write_text(ENVIRONMENT, "utf-8")
+    (tmp_path / "search.py").write_text(SEARCH, "utf-8")
+    monkeypatch.delitem(sys.modules, "search", raising=False)
     if "import" not in code:
         code = f"from rag_rewards_adapters.openrlhf_agent import executor\n{code}"
     path = tmp_path / "agent.py"
