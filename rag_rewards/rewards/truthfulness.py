@@ -255,6 +255,10 @@ class Outcome:
             else "incorrect"
         )
 
+    def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
+        """Return the truth value of an answer; None is the answer of a response without a box."""
+        return self.verify(rollout, answer, forms)[0]
+
     def verify(
         self, rollout: Rollout, answer: str | None, forms: GoldForms
     ) -> tuple[Truth, Decision | None]:
