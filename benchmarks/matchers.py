@@ -49,8 +49,8 @@ def own(metric: str, *, least: float = 1.0, undecided: str = "match") -> Matcher
     recipe = rr.recipe("rag-total", {f"accuracy.{key}": each for key, each in settings.items()})
 
     def matches(row: Labelled) -> bool:
-        found = score(recipe, row.question, row.aliases, row.answer)
-        return found.components["accuracy"] >= least
+        result = score(recipe, row.question, row.aliases, row.answer)
+        return result.components["accuracy"] >= least
 
     return matches
 
@@ -96,9 +96,9 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--weights", default="today", help="name the source of the weights")
     options = parser.parse_args()
-    matchers, found = own_matchers(), pedants(options.weights)
-    if found:
-        matchers["PEDANTS"], description = found
+    matchers, baseline = own_matchers(), pedants(options.weights)
+    if baseline:
+        matchers["PEDANTS"], description = baseline
         other = (
             f"PEDANTS is that of {description}, with its default settings. The transformer matcher "
             "of qa-metrics is not measured, because its weights are not part of the package."

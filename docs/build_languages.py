@@ -73,8 +73,8 @@ def page() -> str:
     phrases = {"en": sorted(english().phrases)}
     phrases |= {code: list(each.phrases) for code, each in foreign().items()}
     refusals = [
-        f"| {code if len(code) == 2 else '–'} | {names[code]} | {_few(found)} | {len(found)} |"
-        for code, found in phrases.items()
+        f"| {code if len(code) == 2 else '–'} | {names[code]} | {_few(entries)} | {len(entries)} |"
+        for code, entries in phrases.items()
     ]
     return INTRO + _lines(answers) + REFUSALS + _lines(refusals) + LIMITS
 

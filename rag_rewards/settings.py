@@ -252,7 +252,7 @@ def check_choices(kind: type[C]) -> type[C]:
 def closed_sets(kind: Any) -> list[tuple[str, tuple[Any, ...], tuple[type, ...]]]:
     """Return the fields with a closed set of values: name, choices, and other types."""
     hints = get_type_hints(kind)
-    found = []
+    fields = []
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
         parts = (hint,) if get_origin(hint) is Literal else get_args(hint)
@@ -260,8 +260,8 @@ def closed_sets(kind: Any) -> list[tuple[str, tuple[Any, ...], tuple[type, ...]]
         choices = tuple(choice for literal in literals for choice in get_args(literal))
         others = tuple(part for part in parts if isinstance(part, type))
         if choices:
-            found.append((field.name, choices, others))
-    return found
+            fields.append((field.name, choices, others))
+    return fields
 
 
 def did_you_mean(name: str, candidates: typing.Iterable[str]) -> str:

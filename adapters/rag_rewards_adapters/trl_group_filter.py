@@ -61,9 +61,9 @@ class GroupFilter:
         share = signals.float().mean()
         trainer._metrics["train"]["groups_without_signal"].append(1.0 - share.item())
         rows, first = len(output["advantages"]), accelerator.process_index
-        kept = signals.repeat_interleave(size)[first * rows : (first + 1) * rows]
+        has_signal = signals.repeat_interleave(size)[first * rows : (first + 1) * rows]
         mask = output.get("tool_mask", torch.ones_like(output["completion_mask"]))
-        output["tool_mask"] = mask * kept.unsqueeze(1).to(mask.dtype)
+        output["tool_mask"] = mask * has_signal.unsqueeze(1).to(mask.dtype)
         tokens = (output["completion_mask"] * output["tool_mask"]).sum()
         output["num_items_in_batch"] = accelerator.gather(tokens).sum()
         output["share_of_groups"] = share.clamp(min=1.0 / len(signals))

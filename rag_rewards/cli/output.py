@@ -58,7 +58,7 @@ def with_flags(message: str) -> str:
     'Pass --columns answers=gold'
     """
     return _OPTION.sub(
-        lambda found: f"{'Pass' if found[0][0] == 'S' else 'pass'} {_FLAGS[found[1]]}", message
+        lambda match: f"{'Pass' if match[0][0] == 'S' else 'pass'} {_FLAGS[match[1]]}", message
     )
 
 

@@ -235,6 +235,22 @@ DATA = TrainingData(
     },
 )
 
+_LOOPHOLES = (
+    Loophole(
+        (1,),
+        "with several required answers, a list of every candidate answer counts as right",
+        is_closed=True,
+    ),
+    Loophole(
+        (1, 2),
+        "accuracy.metric=substring and f1 also reward lists and negations",
+        is_closed=True,
+    ),
+    Loophole((6,), "the normalizer triviaqa treats -5 as 5 and C++ as C", is_closed=True),
+    Loophole((7,), "the first of many answer sections counts", is_closed=True),
+    Loophole((11,), "empty sections earn the format reward", is_closed=True),
+)
+
 ARENA = RecipeDefinition(
     name="arena",
     summary="rewards for format, accuracy and the listed documents, and a bonus if all are 1",
@@ -276,19 +292,7 @@ ARENA = RecipeDefinition(
     },
     rejected=shared.REJECTED,
     loopholes=(
-        Loophole(
-            (1,),
-            "with several required answers, a list of every candidate answer counts as right",
-            is_closed=True,
-        ),
-        Loophole(
-            (1, 2),
-            "accuracy.metric=substring and f1 also reward lists and negations",
-            is_closed=True,
-        ),
-        Loophole((6,), "the normalizer triviaqa treats -5 as 5 and C++ as C", is_closed=True),
-        Loophole((7,), "the first of many answer sections counts", is_closed=True),
-        Loophole((11,), "empty sections earn the format reward", is_closed=True),
+        *_LOOPHOLES,
         Loophole((17, 18), "listing every document earns 0.5", is_closed=True),
         Loophole(
             (13,),
@@ -340,19 +344,7 @@ NAIVE_GRPO = RecipeDefinition(
     rejected=shared.REJECTED,
     changed_defaults=shared.CHANGED_ACCURACY,
     loopholes=(
-        Loophole(
-            (1,),
-            "with several required answers, a list of every candidate answer counts as right",
-            is_closed=True,
-        ),
-        Loophole(
-            (1, 2),
-            "accuracy.metric=substring and f1 also reward lists and negations",
-            is_closed=True,
-        ),
-        Loophole((6,), "the normalizer triviaqa treats -5 as 5 and C++ as C", is_closed=True),
-        Loophole((7,), "the first of many answer sections counts", is_closed=True),
-        Loophole((11,), "empty sections earn the format reward", is_closed=True),
+        *_LOOPHOLES,
         Loophole(
             (13,),
             "a well-formed wrong answer earns the format reward, as the paper defines it",

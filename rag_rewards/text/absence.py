@@ -172,10 +172,10 @@ def _languages_of(folded: str) -> set[str]:
     """
     latin, others = _phrases()
     spaced = _spaced(folded)
-    found = {code for phrase, code in latin if phrase in spaced}
+    codes = {code for phrase, code in latin if phrase in spaced}
     if not folded.isascii():
-        found.update(code for phrase, code in others if phrase in folded)
-    return found
+        codes.update(code for phrase, code in others if phrase in folded)
+    return codes
 
 
 @cache

@@ -179,22 +179,22 @@ class _Scorer:
         row = {**self.probe.row, **more}
         if self.recipe.name != "ground-grpo" or "documents" in row or "answers" not in row:
             return text, more
-        said = self.probe.golds or [row["answers"][0]]
-        texts = [f"{self.probe.question} {each}." for each in said]
+        golds = self.probe.golds or [row["answers"][0]]
+        texts = [f"{self.probe.question} {each}." for each in golds]
         if self.probe.is_honest:
             text = _MARKER.sub("", text)
             texts = [text]
-        right = [n for n, each in enumerate(said, 1) if each == row["answers"][0]]
+        right = [n for n, each in enumerate(golds, 1) if each == row["answers"][0]]
         documents = [{"id": n, "text": each} for n, each in enumerate(texts, 1)]
         more = {**more, "documents": documents, "supporting": right, "answerable": True}
-        return text if _MARKER.search(text) else _cited(text, said, self.probe.is_honest), more
+        return text if _MARKER.search(text) else _cited(text, golds, self.probe.is_honest), more
 
 
-def _cited(text: str, said: Sequence[Any], everywhere: bool) -> str:
+def _cited(text: str, golds: Sequence[Any], everywhere: bool) -> str:
     """Return a text whose sentences cite the document of each answer that they contain."""
     parts = []
     for sentence in sentences(text):
-        numbers = [n for n, gold in enumerate(said, 1) if everywhere or gold in sentence]
+        numbers = [n for n, gold in enumerate(golds, 1) if everywhere or gold in sentence]
         markers = "".join(f"[{n}]" for n in numbers)
         bare = sentence.rstrip(" .\n")
         parts.append(f"{bare} {markers}{sentence[len(bare) :]}" if markers else sentence)

@@ -177,8 +177,8 @@ def _types(policy: str) -> dict[str, str]:
     """
     if not _is_folder(policy) or installed_version("ms-swift") is None:
         return {}
-    found, _ = run_isolated(f"folder = {str(Path(policy).resolve())!r}\n{_FIND_TYPES}")
-    return found or {}
+    types, _ = run_isolated(f"folder = {str(Path(policy).resolve())!r}\n{_FIND_TYPES}")
+    return types or {}
 
 
 def _rewards(start: Start) -> list[str]:
