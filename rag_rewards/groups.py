@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rag_rewards.errors import BackendError, GroupError, RolloutError, UsageError
+from rag_rewards.errors import BackendError, GroupError, RolloutError, UsageError, shorten
 from rag_rewards.rollout import Rollout, with_row_id
 from rag_rewards.rows import Line, is_object, line_key
-from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
     import sqlite3

@@ -25,12 +25,11 @@ import msgspec
 
 from rag_rewards.decision import split_decision
 from rag_rewards.definition import ComponentInfo, Recipe, RecipeDefinition
-from rag_rewards.errors import OptionError, SettingError, UsageError
+from rag_rewards.errors import OptionError, SettingError, UsageError, shorten
 from rag_rewards.own_recipe import custom
 from rag_rewards.recipes import build_recipe, definition_of, dotted, recipe, recorded_settings
 from rag_rewards.reward import Reward, as_reward
 from rag_rewards.settings import Settings, did_you_mean
-from rag_rewards.shorten import shorten
 from rag_rewards.signature import Signature
 from rag_rewards.training.curriculum import Curriculum, Stage
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from rag_rewards.shorten import plain
+from rag_rewards.errors import plain
 
 MAX_ROWS = 50
 """Rows of a table that are shown."""

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, shorten
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import Groups, check_groups, group_by_key, raise_errors
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
-from rag_rewards.shorten import shorten
 from rag_rewards.turn_entries import TurnEntries
 
 Scope = Literal["rollout", "group"]

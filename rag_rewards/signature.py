@@ -19,8 +19,7 @@ from typing import Any, NoReturn, Protocol
 
 import msgspec
 
-from rag_rewards.errors import SettingError, SignatureError
-from rag_rewards.shorten import shorten
+from rag_rewards.errors import SettingError, SignatureError, shorten
 from rag_rewards.version import __version__
 
 CODE_KEY = "code_digest"

@@ -18,7 +18,6 @@ LAYERS = [
     [
         "version",
         "lazy",
-        "shorten",
         "notebook_html",
         "errors",
         "packages",

@@ -17,13 +17,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.errors import RolloutError, UsageError, plain
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_row
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.scorer import Scorer
-from rag_rewards.shorten import plain
 from rag_rewards_adapters.unscored_handler import with_value
 
 log = logging.getLogger("rag_rewards")

@@ -14,12 +14,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.errors import RolloutError, UsageError, plain
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import SampleRequest, raise_failure, response_of, rollouts_of
-from rag_rewards.shorten import plain
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.turn_sums import TurnSums
 

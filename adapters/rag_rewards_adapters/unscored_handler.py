@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from rag_rewards.errors import BackendError, DataError, RolloutError
+from rag_rewards.errors import BackendError, DataError, RolloutError, plain, shorten
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.shorten import plain, shorten
 
 log = logging.getLogger("rag_rewards")
 

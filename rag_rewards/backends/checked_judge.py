@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from rag_rewards.backends.planted_questions import content_of, planted_question
 from rag_rewards.backends.suspicious_texts import is_suspicious
-from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.errors import BackendError, UsageError, shorten
 from rag_rewards.evidence.protocols import (
     NO_ENTITIES,
     Entities,
@@ -29,7 +29,6 @@ from rag_rewards.evidence.protocols import (
     Judge,
     JudgeQuestion,
 )
-from rag_rewards.shorten import shorten
 
 Canaries = Literal["off", "suspicious", "all"]
 

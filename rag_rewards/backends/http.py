@@ -31,8 +31,7 @@ from rag_rewards.backends.http_responses import (
     request_within,
     retry_after_seconds,
 )
-from rag_rewards.errors import BackendError, needs_extra
-from rag_rewards.shorten import shorten
+from rag_rewards.errors import BackendError, needs_extra, shorten
 
 if TYPE_CHECKING:
     import httpx

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rag_rewards.errors import RowError
-from rag_rewards.shorten import shorten
+from rag_rewards.errors import RowError, shorten
 
 Row = Mapping[str, Any]
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from rag_rewards.calibration.report import Bin, Calibration, ScoreReport
-from rag_rewards.errors import UsageError
-from rag_rewards.shorten import plain
+from rag_rewards.errors import UsageError, plain
 
 _SIDE, _MARGIN, _HEAD, _BARS = 240, 48, 34, 44
 """Side of a panel, margin, height of its title, and height of the numbers of rows, in pixels."""

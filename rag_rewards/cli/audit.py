@@ -27,13 +27,12 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.errors import OptionError
+from rag_rewards.errors import OptionError, plain, shorten
 from rag_rewards.io.sources import read_rollouts
 from rag_rewards.loading import RecipeSpec, import_object, is_hardened, load_recipe
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.shorten import plain, shorten
 
 _STEPS = Parameter(validator=Number(gte=1, lte=10_000))
 _SEED = Parameter(validator=Number(gte=0, lt=2**32))

@@ -30,11 +30,10 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import console
-from rag_rewards.errors import OptionError
+from rag_rewards.errors import OptionError, plain
 from rag_rewards.metrics.label_agreement import Figure, Figures
 from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.shorten import plain
 
 TRIAL_DEFAULTS = JudgeTrials()
 NUMBERS = ("threshold", "κ", "false positives", "false negatives", "AUC", "rows", "equal", "error")

@@ -121,7 +121,7 @@ def flag(name: str) -> str:
 def _report(message: str) -> int:
     """Print one error on standard error and return the exit code for it."""
     from rag_rewards.cli.output import with_flags
-    from rag_rewards.shorten import plain
+    from rag_rewards.errors import plain
 
     with contextlib.suppress(OSError):
         print(f"rag-rewards: {plain(with_flags(message))}", file=sys.stderr)

@@ -27,7 +27,7 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console
 from rag_rewards.cli.recipe_options import RecipeOptions
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, plain
 from rag_rewards.metrics.comparison import Comparison, Difference, Overlap
 from rag_rewards.metrics.evaluation import (
     EvaluateOptions,
@@ -42,7 +42,6 @@ from rag_rewards.metrics.summary import MetricReport, Value
 from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.rows.decisions import decisions_text, undecided_warning
-from rag_rewards.shorten import plain
 from rag_rewards.tracking import TrackerName, check_tracker, tracked
 from rag_rewards.tracking.evaluation import track_evaluation
 

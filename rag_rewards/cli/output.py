@@ -33,7 +33,7 @@ def print_json(data: Any) -> None:
 
 def print_messages(lines: Iterable[str]) -> None:
     """Print lines on standard error, with terminal control characters made visible."""
-    from rag_rewards.shorten import plain
+    from rag_rewards.errors import plain
 
     for line in lines:
         print(plain(with_flags(line)), file=sys.stderr)

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.definition import RecipeDefinition
+from rag_rewards.errors import shorten
 from rag_rewards.loading import OWN_SOURCE, load_definitions
 from rag_rewards.recipes import RECIPES, build_recipe
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.settings import Setting, describe, flatten
-from rag_rewards.shorten import shorten
 
 
 def recipes(name: str | None = None, /, *, json: bool = False) -> None:

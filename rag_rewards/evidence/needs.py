@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rag_rewards.errors import DataError
+from rag_rewards.errors import DataError, shorten
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
 from rag_rewards.rollout import Rollout
-from rag_rewards.shorten import shorten
 from rag_rewards.text.sections import Tags
 from rag_rewards.turns.trajectory import READING, Reading
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from rag_rewards.errors import shorten
 from rag_rewards.matching.explanations import Explanations
 from rag_rewards.matching.gold import (
     STEM,
@@ -23,7 +24,6 @@ from rag_rewards.matching.tables import tables
 from rag_rewards.matching.unspaced import mark_mentions, marked_answer
 from rag_rewards.matching.values import compare
 from rag_rewards.matching.words import Value, Word
-from rag_rewards.shorten import shorten
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.normalize import fold
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from rag_rewards.errors import RowError
+from rag_rewards.errors import RowError, shorten
 from rag_rewards.metrics.measured_run import ErrorCounter
-from rag_rewards.shorten import shorten
 
 YES = frozenset(("yes", "y", "true", "1", "correct"))
 NO = frozenset(("no", "n", "false", "0", "incorrect"))

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, cast
 
 import msgspec
 
-from rag_rewards.errors import RolloutError, RowError
+from rag_rewards.errors import RolloutError, RowError, shorten
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import NO_KEY, positions_by_key
 from rag_rewards.io.questions import QuestionRow
@@ -25,7 +25,6 @@ from rag_rewards.metrics.subsets import label_reader
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, ScoredRow, decode_line
 from rag_rewards.rows.decisions import decided_as
-from rag_rewards.shorten import shorten
 
 Gather = Callable[[Sequence[ScoredRow]], Sequence["ScoredRow | RolloutError"]]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, shorten
 from rag_rewards.recipes import RECIPES
 from rag_rewards.report.reasons import FOREIGN, UNREADABLE
 from rag_rewards.report.rows import Configuration
 from rag_rewards.report.search_reasons import is_search_agent, search_reason
 from rag_rewards.rows import ScoredRow
-from rag_rewards.shorten import shorten
 
 Reason = tuple[str, str]
 """The reason for a value, and how to increase it. Both may be empty."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, shorten
 from rag_rewards.evidence.needs import values_without
 from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.notebook_html import box, folded, html_number, html_table, html_text, line
@@ -32,7 +32,6 @@ from rag_rewards.report.turns import (
     turn_explanations,
 )
 from rag_rewards.rows import ScoredRow
-from rag_rewards.shorten import shorten
 from rag_rewards.text.citations import compiled, markers
 from rag_rewards.turns.trajectory import Trajectory
 

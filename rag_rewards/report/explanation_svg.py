@@ -14,9 +14,9 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 
+from rag_rewards.errors import plain
 from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.explanation_terminal import explanation_parts
-from rag_rewards.shorten import plain
 
 WIDTH = 100
 """Columns of text."""

@@ -8,11 +8,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rag_rewards.errors import plain
 from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.segments import Segment
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.report.turns_terminal import turn_parts
-from rag_rewards.shorten import plain
 
 FULL_COLOR = 2.0
 """Nats at which a word has the full color."""

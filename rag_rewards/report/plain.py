@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rag_rewards.errors import plain, shorten
 from rag_rewards.rows import Totals
 from rag_rewards.rows.decisions import decisions_text
-from rag_rewards.shorten import plain, shorten
 
 
 def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:

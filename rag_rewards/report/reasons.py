@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rag_rewards.errors import shorten
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.decisions import has_decision
-from rag_rewards.shorten import shorten
 
 FOREIGN = (AttributeError, KeyError, TypeError, ValueError)
 """Exceptions for details that another program wrote under the names of this package."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.report.agreement import LabelOptions, agreement_notes, file_agreement
@@ -33,7 +33,6 @@ from rag_rewards.report.statistics import Statistics, statistics
 from rag_rewards.rows import ScoredRow, Totals
 from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.scorer import Scorer
-from rag_rewards.shorten import shorten
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.version import __version__
 

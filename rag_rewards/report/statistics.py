@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from rag_rewards.errors import shorten
 from rag_rewards.groups import positions_by_key
 from rag_rewards.report.drift import Alarm, TrainingStep, alarms, mean_of
 from rag_rewards.report.facts import Facts
@@ -23,7 +24,6 @@ from rag_rewards.report.turn_statistics import (
 )
 from rag_rewards.rows import ScoredRow
 from rag_rewards.rows.decisions import frequent_reasons, undecided_warning
-from rag_rewards.shorten import shorten
 from rag_rewards.training.advantages import mean, mean_std, overflow_unit
 
 BINS = 24

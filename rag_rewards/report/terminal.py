@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rag_rewards.errors import plain, shorten
 from rag_rewards.groups import positions_by_key
 from rag_rewards.report.reasons import Components, no_spread_of, reason
 from rag_rewards.rows import ScoredRow, Totals
-from rag_rewards.shorten import plain, shorten
 from rag_rewards.training.advantages import mean_std
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 
 from rag_rewards.documents import Document, Result
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, shorten
 from rag_rewards.report.component_reasons import gold_aliases
 from rag_rewards.report.rows import Configuration
 from rag_rewards.rollout import canonical
 from rag_rewards.rows import ScoredRow
-from rag_rewards.shorten import shorten
 from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.calls import QUERY_FIELDS

@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from rag_rewards.errors import plain, shorten
 from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.turns import ResultExplanation, TurnExplanation
-from rag_rewards.shorten import plain, shorten
 
 SHOWN_CHARACTERS = 240
 """Characters of a result that are shown."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rag_rewards.errors import shorten
 from rag_rewards.rollout import Score, ScoreOrError
-from rag_rewards.shorten import shorten
 
 log = logging.getLogger("rag_rewards")
 

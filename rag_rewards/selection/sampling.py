@@ -11,14 +11,20 @@ from typing import IO
 
 import msgspec
 
-from rag_rewards.errors import BackendError, OptionError, RolloutError, UsageError, describe
+from rag_rewards.errors import (
+    BackendError,
+    OptionError,
+    RolloutError,
+    UsageError,
+    describe,
+    shorten,
+)
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Policy, TokenIds
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import response_prefix_of
 from rag_rewards.rows.decoding import NOT_JSON
-from rag_rewards.shorten import shorten
 
 MAX_FAILED_BATCHES = 3
 """Number of consecutive batches without a response before the run ends."""

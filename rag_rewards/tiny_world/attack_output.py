@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rag_rewards.errors import plain
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.shorten import plain
 from rag_rewards.tiny_world.attack_result import (
     MIN_ACCURACY_CHANGE,
     AttackResult,

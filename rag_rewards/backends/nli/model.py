@@ -30,8 +30,7 @@ from rag_rewards.backends.local_models import (
 from rag_rewards.backends.nli.classifier import PairClassifier, load_classifier
 from rag_rewards.backends.nli.pieces import HypothesisTooLong, Piece
 from rag_rewards.backends.nli.seq2seq import Seq2SeqEntailment, is_seq2seq, load_seq2seq
-from rag_rewards.errors import BackendError, UsageError, needs_extra
-from rag_rewards.shorten import shorten
+from rag_rewards.errors import BackendError, UsageError, needs_extra, shorten
 
 Network = PairClassifier | Seq2SeqEntailment
 Outputs = Callable[[Mapping[str, Any]], Any]

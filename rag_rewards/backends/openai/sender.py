@@ -23,9 +23,8 @@ from rag_rewards.backends.openai.chat import (
 from rag_rewards.backends.openai.rate_limit import RateLimit
 from rag_rewards.backends.openai.usage import UsageCounter
 from rag_rewards.backends.verdict_cache import Entry
-from rag_rewards.errors import BackendError
+from rag_rewards.errors import BackendError, shorten
 from rag_rewards.evidence.protocols import EntityQuestion
-from rag_rewards.shorten import shorten
 
 if TYPE_CHECKING:
     import httpx

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rag_rewards.backends.nli.pieces import HypothesisTooLong
 from rag_rewards.backends.text_servers.long_texts import halves, send_divided
-from rag_rewards.shorten import shorten
+from rag_rewards.errors import shorten
 
 Pair = tuple[str, str]
 Both = tuple[float, float]

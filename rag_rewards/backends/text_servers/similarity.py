@@ -15,8 +15,7 @@ from rag_rewards.backends.text_servers.long_texts import halves, plain_text, sen
 from rag_rewards.backends.text_servers.shared import SharedSimilarity
 from rag_rewards.backends.text_servers.tei import TeiEncoder
 from rag_rewards.backends.text_servers.vllm import VllmEncoder
-from rag_rewards.errors import BackendError
-from rag_rewards.shorten import shorten
+from rag_rewards.errors import BackendError, shorten
 
 Pair = tuple[str, str]
 Vector = list[float]

@@ -11,9 +11,8 @@ from typing import Any
 
 from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.backends.transformers.modules import import_torch
-from rag_rewards.errors import UsageError, needs_extra
+from rag_rewards.errors import UsageError, needs_extra, shorten
 from rag_rewards.evidence.protocols import Tokenizer
-from rag_rewards.shorten import shorten
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")

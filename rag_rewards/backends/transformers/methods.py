@@ -19,9 +19,8 @@ from rag_rewards.backends.transformers.attention_kernels import NotInTreeError
 from rag_rewards.backends.transformers.forward import ModelForward, Values
 from rag_rewards.backends.transformers.scoring import GroupScoring
 from rag_rewards.backends.transformers.tree_scoring import score_trees
-from rag_rewards.errors import describe
+from rag_rewards.errors import describe, shorten
 from rag_rewards.evidence.protocols import ScoreRequest
-from rag_rewards.shorten import shorten
 
 
 def score_with(

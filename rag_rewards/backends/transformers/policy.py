@@ -33,7 +33,7 @@ from rag_rewards.backends.transformers.positions import longest_sequence
 from rag_rewards.backends.transformers.scoring import GroupScoring
 from rag_rewards.backends.transformers.tree_attention import check_attention
 from rag_rewards.backends.trie import forward_tokens, naive_tokens
-from rag_rewards.errors import BackendError, UsageError, describe
+from rag_rewards.errors import BackendError, UsageError, describe, shorten
 from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
@@ -43,7 +43,6 @@ from rag_rewards.evidence.protocols import (
     TokenIds,
     Tokenizer,
 )
-from rag_rewards.shorten import shorten
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """Maximum difference of cached and plain values of one precision, in nats per token."""

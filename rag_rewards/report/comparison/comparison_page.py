@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource
 from rag_rewards.metrics.comparison import Comparison, compare
@@ -36,7 +36,6 @@ from rag_rewards.report.rows import Configurations, RowFault, RowFile, advantage
 from rag_rewards.report.statistics import Statistics, distribution, statistics
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
-from rag_rewards.shorten import shorten
 from rag_rewards.version import __version__
 
 LISTED = 100

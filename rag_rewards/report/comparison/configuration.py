@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rag_rewards.errors import UsageError
-from rag_rewards.shorten import shorten
+from rag_rewards.errors import UsageError, shorten
 from rag_rewards.signature import Signature
 
 MAX_CHARACTERS = 300
