@@ -17,7 +17,6 @@ from rag_rewards.documents import Document as Document
 from rag_rewards.documents import DocumentOrText, Result
 from rag_rewards.documents import Message as Message
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
-from rag_rewards.notebook_html import box, html_number, line, scores_table
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.response import Response, read_response
 from rag_rewards.turn_entries import TurnEntries
@@ -486,6 +485,8 @@ class Score(msgspec.Struct, frozen=True, gc=False):
 
     def _repr_html_(self) -> str:
         """Return the score as a table for notebooks."""
+        from rag_rewards.report.notebook_html import box, html_number, line, scores_table
+
         parts = [scores_table([(self.value, self.components, self.correct, "")])]
         if self.turns:
             values = ", ".join(map(html_number, self.turns))
@@ -501,6 +502,8 @@ class Scores(list[ScoreOrError]):
     """A list of scores and errors, which notebooks show as a table."""
 
     def _repr_html_(self) -> str:
+        from rag_rewards.report.notebook_html import box, scores_table
+
         rows = [
             (None, {}, None, str(each))
             if isinstance(each, RolloutError)

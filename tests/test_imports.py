@@ -18,7 +18,7 @@ LAYERS = [
     [
         "version",
         "lazy",
-        "notebook_html",
+        "report.notebook_html",
         "errors",
         "packages",
         "trainer_packages",
@@ -96,12 +96,12 @@ MODULES = modules()
 
 
 def layer_of(name: str) -> int:
-    """Return the layer of a module."""
-    for level, entries in enumerate(LAYERS):
-        for entry in entries:
-            if name == entry or name.startswith(f"{entry}."):
-                return level
-    raise AssertionError(f"module {name} has no layer: add it to LAYERS")
+    """Return the layer of a module: that of the longest entry which contains it."""
+    levels = {entry: level for level, entries in enumerate(LAYERS) for entry in entries}
+    while name not in levels:
+        assert name, "a module has no layer: add it to LAYERS"
+        name = name.rpartition(".")[0]
+    return levels[name]
 
 
 @cache

@@ -10,9 +10,9 @@ import msgspec
 from rag_rewards.errors import RolloutError, shorten
 from rag_rewards.evidence.needs import values_without
 from rag_rewards.evidence.protocols import Tokenizer
-from rag_rewards.notebook_html import box, folded, html_number, html_table, html_text, line
 from rag_rewards.report.component_reasons import component_reason, gold_aliases
 from rag_rewards.report.explanation_html import legend_html, response_html, turns_html
+from rag_rewards.report.notebook_html import box, folded, html_number, html_table, html_text, line
 from rag_rewards.report.reasons import reason
 from rag_rewards.report.rows import Configuration, Configurations
 from rag_rewards.report.segments import (

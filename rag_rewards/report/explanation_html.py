@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rag_rewards.errors import shorten
-from rag_rewards.notebook_html import LINE, folded, html_number, html_text, line
+from rag_rewards.report.notebook_html import LINE, folded, html_number, html_text, line
 from rag_rewards.report.segments import Segment
 from rag_rewards.report.turns import ResultExplanation, TurnExplanation
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rag_rewards.notebook_html import (
+from rag_rewards.report.explanation import Explanation
+from rag_rewards.report.notebook_html import (
     MAX_ROWS,
     box,
     folded,
@@ -15,7 +16,6 @@ from rag_rewards.notebook_html import (
     html_text,
     line,
 )
-from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.rows import RowFault
 
 
