@@ -42,10 +42,10 @@ from rag_rewards.output_form import ANY_FORM
 from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, ScoreOrError
-from rag_rewards.rollout_dump import RolloutDump, split_dump
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
 from rag_rewards.rows.decisions import UndecidedCheck
 from rag_rewards.rows.parquet import column_fault
+from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
 from rag_rewards.settings import did_you_mean
 from rag_rewards.signature import signature_of
 from rag_rewards.training.curriculum import Curriculum

@@ -20,16 +20,16 @@ import pytest
 from processes import WAIT_SECONDS
 
 import rag_rewards as rr
-from rag_rewards import rollout_dump
 from rag_rewards.errors import BackendError, OptionError, RolloutError, RowError
 from rag_rewards.groups import group_by_key, positions_by_key
 from rag_rewards.io.sources import read_rollouts
 from rag_rewards.recipes import RECIPES
-from rag_rewards.rollout_dump import RolloutDump, split_dump
-from rag_rewards.rotating_file import RotatingFile
 from rag_rewards.rows import ScoredRow, decode_line
 from rag_rewards.rows.decoding import decode_row
 from rag_rewards.scorer import Scorer
+from rag_rewards.scoring import rollout_dump
+from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
+from rag_rewards.scoring.rotating_file import RotatingFile
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted(name for name in RECIPES if (ROOT / "examples" / f"{name}.jsonl").is_file())
@@ -199,7 +199,7 @@ def test_the_rollouts_of_two_runs_have_groups_of_their_own(tmp_path: Path):
 
 def test_the_ranks_of_a_launcher_are_one_run(tmp_path: Path):
     """The launcher is a process with two children, as `torchrun` starts them."""
-    code = "from rag_rewards.run_id import new_run_id; print(new_run_id())"
+    code = "from rag_rewards.scoring.run_id import new_run_id; print(new_run_id())"
     start = (
         "import os, subprocess, sys\n"
         "for rank in '01':\n"

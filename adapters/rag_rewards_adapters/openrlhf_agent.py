@@ -32,9 +32,9 @@ from rag_rewards.loading import import_object, load_recipe
 from rag_rewards.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.rollout_dump import RolloutDump, split_dump
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.scorer import Scorer, split_options
+from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
 from rag_rewards.server.openrlhf import response_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards.training.turn_sums import TurnSums

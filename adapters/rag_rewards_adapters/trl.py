@@ -26,9 +26,9 @@ from rag_rewards.lazy import lazy_names
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.rollout_dump import RolloutDump, split_dump
 from rag_rewards.rows.columns import last_question, rollout_from_columns
 from rag_rewards.scorer import Scorer, required_models, split_options
+from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.row_checks import (

@@ -95,8 +95,8 @@ def load_scorer(
     """
     from rag_rewards.backends.addresses import is_url
     from rag_rewards.loading import import_object, load_recipe
-    from rag_rewards.rollout_dump import split_dump
     from rag_rewards.scorer import Scorer, split_options
+    from rag_rewards.scoring.rollout_dump import split_dump
 
     options, dump = split_dump(options)
     prompt = options.pop("prompt", None)
@@ -158,8 +158,8 @@ def check_training(config: Any) -> None:
 def check_own_judge(config: Any) -> None:
     """Ask the judge of a training one question. Raises BackendError if it returns no verdict."""
     from rag_rewards.evidence.protocols import Models
-    from rag_rewards.rollout_dump import split_dump
     from rag_rewards.scorer import split_options
+    from rag_rewards.scoring.rollout_dump import split_dump
     from rag_rewards_adapters.row_checks import check_judge
 
     options = reward_options(config)

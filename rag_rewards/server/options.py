@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.rollout_dump import RolloutDump
+from rag_rewards.scoring.rollout_dump import RolloutDump
 
 _POSITIVE = "max_body max_row max_rows deadline batch_rows in_flight breaker_seconds".split()
 

@@ -29,10 +29,10 @@ from rag_rewards.io.parquet import ParquetOutput, parquet_lines
 from rag_rewards.io.questions import has_response, read_question_row
 from rag_rewards.io.sources import open_source
 from rag_rewards.rollout import Rollout
-from rag_rewards.rollout_dump import RolloutDump
 from rag_rewards.rows import decode_line, decode_or_error
 from rag_rewards.rows.scored import ScoredRow
 from rag_rewards.scorer import Scorer
+from rag_rewards.scoring.rollout_dump import RolloutDump
 
 SCORED = msgspec.json.Decoder(ScoredRow)
 

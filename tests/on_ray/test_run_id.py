@@ -14,7 +14,7 @@ pytest.importorskip("ray")
 # The job has the same number in both clusters.
 RUNS = """
 import json, ray
-from rag_rewards.run_id import new_run_id
+from rag_rewards.scoring.run_id import new_run_id
 runs = []
 for _ in range(2):
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)

@@ -17,7 +17,7 @@ from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
 from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import RECIPES, models_needed
-from rag_rewards.rollout_dump import DumpOptions
+from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.curriculum import Curriculum

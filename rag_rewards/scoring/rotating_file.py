@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from rag_rewards.run_id import is_ray_process, rank
+from rag_rewards.scoring.run_id import is_ray_process, rank
 
 try:
     import fcntl
