@@ -72,7 +72,7 @@ LAYERS = [
     ["io", "shards", "tables"],
     ["datasets"],
     ["metrics"],
-    ["report", "server", "replay", "scoring", "tracking"],
+    ["report", "server", "scoring", "tracking"],
     ["preparation"],
     ["selection", "calibration"],
     ["tiny_world"],

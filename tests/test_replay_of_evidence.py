@@ -12,10 +12,10 @@ import pytest
 from rag_rewards import BackendError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.replay import ReplayResult, Variation, replay
 from rag_rewards.rollout import EVIDENCE_FIELDS
 from rag_rewards.rows import Chunk
 from rag_rewards.scorer import Scorer
+from rag_rewards.scoring.replay import ReplayResult, Variation, replay
 from rag_rewards.testing import TableJudge, TablePolicy
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -23,9 +23,9 @@ from rag_rewards.cli.options import (
 from rag_rewards.cli.output import console, print_json, print_messages
 from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.errors import UsageError, plain
-from rag_rewards.replay import ReplayResult, RolloutChange, Variation
-from rag_rewards.replay import replay as replay_rows
 from rag_rewards.report.terminal import titled_table
+from rag_rewards.scoring.replay import ReplayResult, RolloutChange, Variation
+from rag_rewards.scoring.replay import replay as replay_rows
 
 
 def replay(

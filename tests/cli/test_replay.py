@@ -10,7 +10,7 @@ import pytest
 import rag_rewards as rr
 from rag_rewards.io.sources import Source
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.replay import Variation, _compares_rollouts
+from rag_rewards.scoring.replay import Variation, _compares_rollouts
 from rag_rewards.settings import flatten
 from rag_rewards.signature import Signature, signature_of
 

@@ -16,10 +16,10 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import positions_by_key
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.replay import Variation, replay
 from rag_rewards.report.rows import read_rows
 from rag_rewards.report.statistics import statistics
 from rag_rewards.scorer import Scorer
+from rag_rewards.scoring.replay import Variation, replay
 from rag_rewards.testing import TableJudge
 
 RIGHT = "<relevance>[1]</relevance><analysis>It is 1.</analysis><answer>Seine</answer>"
