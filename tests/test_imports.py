@@ -22,7 +22,6 @@ LAYERS = [
         "errors",
         "packages",
         "trainer_packages",
-        "process_environment",
         "scoring.rotating_file",
         "scoring.run_id",
         "turn_entries",
@@ -57,7 +56,7 @@ LAYERS = [
     [
         "loading",
         "model_options",
-        "ray_cluster",
+        "scoring.ray_cluster",
         "evidence.prompt_forms",
         "evidence.contexts",
         "evidence.turn_contexts",

@@ -18,7 +18,7 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.errors import OptionError
-from rag_rewards.ray_cluster import Engine, check_engine
+from rag_rewards.scoring.ray_cluster import Engine, check_engine
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions, serve_on_ray
 from rag_rewards.server.options import ServerOptions
