@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
@@ -37,7 +38,6 @@ from rag_rewards.loading import (
     recipes_of,
     spec_of,
 )
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.output_form import ANY_FORM
 from rag_rewards.prompt_template import PromptTemplate, adjusted
 from rag_rewards.prompts import Prompt

@@ -55,7 +55,7 @@ LAYERS = [
     ["recipes", "training.curriculum"],
     [
         "loading",
-        "model_options",
+        "backends.model_options",
         "scoring.ray_cluster",
         "evidence.prompt_forms",
         "evidence.contexts",

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import rag_rewards as rr
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.output_form import ANY_FORM
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prepare import prepare

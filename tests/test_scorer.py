@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import rag_rewards as rr
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import (
     BackendError,
     GroupError,
@@ -25,7 +26,6 @@ from rag_rewards.errors import (
 )
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec, load_recipe, spec_of
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import RECIPES, recorded_settings
 from rag_rewards.rewards import AnswerMatch
 from rag_rewards.rollout import Rollout, Score

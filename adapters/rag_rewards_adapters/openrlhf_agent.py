@@ -25,11 +25,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rag_rewards.backends.addresses import is_url
+from rag_rewards.backends.model_options import ModelOptions, missing_model
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import first_error
 from rag_rewards.loading import import_object, load_recipe
-from rag_rewards.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns

@@ -170,7 +170,7 @@ def check_own_judge(config: Any) -> None:
 
 def _check_models(config: Any, scorer: Scorer) -> None:
     """Raise UsageError for a model that is not set, and for groups that lose single rollouts."""
-    from rag_rewards.model_options import missing_model
+    from rag_rewards.backends.model_options import missing_model
     from rag_rewards.scorer import required_models
     from rag_rewards_adapters.row_checks import example_rollouts
 

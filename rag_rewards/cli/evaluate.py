@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rag_rewards.backends.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.calibration.threshold_file import ThresholdFile
 from rag_rewards.cli.options import (
     FILES,
@@ -39,7 +40,6 @@ from rag_rewards.metrics.evaluation import evaluate as compute_metrics
 from rag_rewards.metrics.label_agreement import MetricAgreement
 from rag_rewards.metrics.measured_run import ErrorCount
 from rag_rewards.metrics.summary import MetricReport, Value
-from rag_rewards.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.rows.decisions import decisions_text, undecided_warning
 from rag_rewards.tracking import TrackerName, check_tracker, tracked

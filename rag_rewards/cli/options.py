@@ -12,8 +12,13 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from rag_rewards.backends.model_options import (
+    EncoderOptions,
+    JudgeOptions,
+    ModelOptions,
+    PolicyOptions,
+)
 from rag_rewards.cli.recipe_options import RecipeOptions
-from rag_rewards.model_options import EncoderOptions, JudgeOptions, ModelOptions, PolicyOptions
 from rag_rewards.scoring.ray_cluster import RayOptions
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.tracking import TrackerName

@@ -8,9 +8,9 @@ from dataclasses import replace
 import msgspec
 
 from rag_rewards.backends.addresses import is_url
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.io.storage import is_remote, local_path
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.model_options import ModelOptions
 
 MODEL_FOLDERS = ("model", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity")
 """The options of models that are a folder, the URL of a server, or a name on the hub."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, RagRewardsError
 from rag_rewards.io.grouped_lines import check_grouping
 from rag_rewards.io.output import partial_of
 from rag_rewards.io.storage import base_name, join, with_suffix
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.rows import Totals
 from rag_rewards.scoring.ray_cluster import Engine, RayOptions, check_engine
 from rag_rewards.settings import check_choices

@@ -24,9 +24,9 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError, OptionError
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.ray_cluster import KEEP_MEMORY
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.datasets.question_list import question_digest, questions_in
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.gather import Gatherer
@@ -37,7 +38,6 @@ from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.metrics.stored_evidence import StoredEvidence, complete_output
 from rag_rewards.metrics.subsets import NO_LABEL, split
 from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.rows import NOT_JSON, Line
 from rag_rewards.shards.files import InputFile
 from rag_rewards.shards.run_settings import RunSettings

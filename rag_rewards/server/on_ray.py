@@ -13,10 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
 from rag_rewards.io.absolute_paths import absolute_models, absolute_recipe
 from rag_rewards.loading import RecipeSource, spec_of
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.server.logs import LogOptions, configure_logs
 from rag_rewards.server.options import ServerOptions

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_rewards.backends.addresses import is_url
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError, needs_extra
 from rag_rewards.loading import RecipeSource, is_hardened, load_recipe
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.options import ServerOptions
 

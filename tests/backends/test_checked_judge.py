@@ -16,12 +16,12 @@ import rag_rewards as rr
 from rag_rewards.backends import planted_questions
 from rag_rewards.backends.checked_judge import CheckedJudge
 from rag_rewards.backends.circuit_breaker import BackendUnavailable, unavailable_cause
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.backends.planted_questions import planted_question
 from rag_rewards.backends.suspicious_texts import is_suspicious, signs_of
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import EntityJudge, EntityQuestion, JudgeQuestion
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.progress import judge_usage
 from rag_rewards.testing import TableJudge
 from rag_rewards.text.normalize import fold

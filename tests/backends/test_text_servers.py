@@ -13,11 +13,11 @@ from tiny_text_models import PAIRS, TEXTS, save_classifier, save_encoder, text
 
 from rag_rewards import BackendError, UsageError
 from rag_rewards.backends.endpoints import Limits
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.backends.nli import load_entailment
 from rag_rewards.backends.similarity import SentenceSimilarity
 from rag_rewards.backends.text_servers import EntailmentServer, SimilarityServer
 from rag_rewards.evidence.protocols import ContradictionModel, SimilarityModel
-from rag_rewards.model_options import ModelOptions
 
 FAST = Limits(timeout=WAIT_SECONDS, backoff=0.01, retries=3, concurrency=4, batch=16)
 

@@ -11,9 +11,9 @@ import yaml
 from real_rows import ircot
 
 from rag_rewards import decode_row, recipe
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.selection.options import SelectOptions
 from rag_rewards.selection.sampling import MAX_FAILED_BATCHES
 from rag_rewards.selection.select import select

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.selection.options import SelectOptions
 from rag_rewards.selection.select import select
 from rag_rewards.testing import TableEntailment, TablePolicy

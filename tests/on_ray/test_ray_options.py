@@ -7,11 +7,11 @@ import sys
 import msgspec
 import pytest
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.worker_process import ScorerArguments
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.server import on_ray
 from rag_rewards.server.logs import LogOptions

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.cli import main
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.report.explain_row import explain_row
 from rag_rewards.report.explanation import Explanation, explain
 from rag_rewards.report.explanation_svg import explanation_svg

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from rag_rewards.backends.addresses import is_url
+from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
-from rag_rewards.model_options import ModelOptions
 from rag_rewards.recipes import RECIPES, models_needed
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.settings import did_you_mean
