@@ -20,16 +20,17 @@ from rich.console import Console
 from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.trainer_packages import (
+from rag_rewards.training.packages import (
     ENGINE,
     INSTALLATIONS,
     conflicts,
     dependent_of,
     engine_of,
     install_command,
+    installed_version,
     missing,
+    run_isolated,
 )
 from rag_rewards.turn_entries import SUMMED
 from rag_rewards.version import __version__

@@ -24,9 +24,9 @@ from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.loading import recipes_of
 from rag_rewards.output_form import ANY_FORM, OutputForm
-from rag_rewards.packages import installed_version, run_isolated
 from rag_rewards.rows.column_map import missing_fields_hint
 from rag_rewards.settings import did_you_mean
+from rag_rewards.training.packages import installed_version, run_isolated
 from rag_rewards.training.scripts import (
     BASELINES,
     NODE_SCRIPT,

@@ -8,10 +8,10 @@ from importlib import metadata
 import pytest
 from command_line import Cli
 
-from rag_rewards import packages, trainer_packages
 from rag_rewards.cli import doctor
 from rag_rewards.cli.doctor import CheckResult, examine
-from rag_rewards.packages import run_isolated
+from rag_rewards.training import packages
+from rag_rewards.training.packages import run_isolated
 
 
 def result_of(results: list[CheckResult], name: str) -> CheckResult:
@@ -211,7 +211,7 @@ def test_versions_that_a_trainer_does_not_accept(
     fix: str,
 ) -> None:
     found = {"verl": "0.9.1", "torch": "2.13.0", "ray": "2.60.0", **IMPORTS, **versions}
-    for module in (doctor, trainer_packages):
+    for module in (doctor, packages):
         monkeypatch.setattr(module, "installed_version", found.get)
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
     result = result_of(examine(), "verl packages")
@@ -224,15 +224,15 @@ def test_packages_that_a_training_imports(
     monkeypatch: pytest.MonkeyPatch, verl_metadata: None
 ) -> None:
     found = {"verl": "0.9.1", "transformers": "5.9.0", "uvicorn": "0.54.0"}
-    for module in (doctor, trainer_packages):
+    for module in (doctor, packages):
         monkeypatch.setattr(module, "installed_version", found.get)
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
     result = result_of(examine(), "verl packages")
     assert result.state == "problem"
     names = "ray, TransferQueue, cachetools, fastapi"
     assert result.message == f"4 of its packages are not installed: {names}"
-    packages = '"ray[default]>=2.41.0" "TransferQueue>=0.1.10" cachetools fastapi'
-    assert result.fix == f"pip install {packages}"
+    missing = '"ray[default]>=2.41.0" "TransferQueue>=0.1.10" cachetools fastapi'
+    assert result.fix == f"pip install {missing}"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_trainer_whose_version_another_package_fixes(
     found = {dependent: "0.18.0", "trl": "1.8.0"}
     real = metadata.requires
     monkeypatch.setattr(metadata, "requires", lambda n: [line] if n == dependent else real(n))
-    for module in (doctor, trainer_packages):
+    for module in (doctor, packages):
         monkeypatch.setattr(module, "installed_version", found.get)
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
     results = examine()
@@ -260,7 +260,7 @@ def test_a_trainer_that_excludes_the_extra_vllm(
     monkeypatch: pytest.MonkeyPatch, verl_metadata: None
 ) -> None:
     found = {"verl": "0.9.1", "vllm": "0.24.0"}
-    for module in (doctor, trainer_packages):
+    for module in (doctor, packages):
         monkeypatch.setattr(module, "installed_version", found.get)
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
     result = result_of(examine(), "vllm")
@@ -287,7 +287,7 @@ def test_a_trainer_that_another_one_requires(monkeypatch: pytest.MonkeyPatch) ->
     lines = {"ms-swift": ["trl<1.0,>=0.15"], "trl": ['vllm<0.13.0; extra == "vllm"']}
     real = metadata.requires
     monkeypatch.setattr(metadata, "requires", lambda name: lines.get(name) or real(name))
-    for module in (doctor, trainer_packages):
+    for module in (doctor, packages):
         monkeypatch.setattr(module, "installed_version", found.get)
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
     results = examine()

@@ -16,7 +16,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from rag_rewards.trainer_packages import INSTALLATIONS, Installation
+from rag_rewards.training.packages import INSTALLATIONS, Installation
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = Path(__file__).with_name("resolved.json")

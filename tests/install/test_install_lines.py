@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from rag_rewards.cli.doctor import TRAINERS
-from rag_rewards.trainer_packages import INSTALLATIONS
+from rag_rewards.training.packages import INSTALLATIONS
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from rag_rewards.packages import installed_version, run_isolated
+from rag_rewards.training.packages import installed_version, run_isolated
 from rag_rewards.training.scripts.start import SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,

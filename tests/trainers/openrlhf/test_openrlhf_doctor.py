@@ -7,7 +7,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 from rag_rewards.cli import doctor
-from rag_rewards.packages import installed_version
+from rag_rewards.training.packages import installed_version
 
 
 def test_every_missing_requirement_is_named() -> None:

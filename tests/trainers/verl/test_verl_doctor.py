@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from processes import WAIT_SECONDS
 
-from rag_rewards import trainer_packages
 from rag_rewards.cli import doctor
-from rag_rewards.packages import run_isolated
+from rag_rewards.training import packages
+from rag_rewards.training.packages import run_isolated
 
 
 def plugin_finding(**environment: str) -> dict[str, Any]:
@@ -53,12 +53,10 @@ def test_the_packages_of_the_extras_are_named_if_they_are_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The packages of `pip install torch verl`, with the metadata of verl itself."""
-    real = trainer_packages.installed_version
-    absent = trainer_packages.INSTALLATIONS["verl"].imports
-    assert trainer_packages.missing("verl") == []
-    monkeypatch.setattr(
-        trainer_packages, "installed_version", lambda n: None if n in absent else real(n)
-    )
+    real = packages.installed_version
+    absent = packages.INSTALLATIONS["verl"].imports
+    assert packages.missing("verl") == []
+    monkeypatch.setattr(packages, "installed_version", lambda n: None if n in absent else real(n))
     [result] = [each for each in doctor._conflicts() if each.name == "verl packages"]
     assert result.state == "problem"
     assert result.fix == 'pip install "TransferQueue>=0.1.10" cachetools fastapi uvicorn'
