@@ -1,9 +1,10 @@
-"""A griffe extension that converts docstrings to Markdown."""
+"""A griffe extension: docstrings as Markdown, and the public names of packages with a stub."""
 
 from __future__ import annotations
 
 import re
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any
 
 from griffe import Class, Extension, Module, Object
@@ -15,6 +16,12 @@ _CODE = re.compile(r"(``?[^`]+``?)")
 
 class Docstrings(Extension):
     """Convert the docstrings of a package after it is loaded."""
+
+    def on_module_members(self, *, mod: Module, **_: Any) -> None:
+        """Set the public names of a package to those that its stub imports."""
+        path = mod.filepath
+        if isinstance(path, Path) and path.suffix == ".pyi":
+            mod.exports = [name for name, member in mod.members.items() if member.is_alias]
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
         _rewrite(pkg)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".sp
 LAYERS = [
     [
         "version",
-        "lazy",
+        "public_names",
         "report.notebook_html",
         "errors",
         "training.packages",
@@ -203,7 +204,7 @@ def test_the_command_line_loads_commands_when_they_run():
     assert not (set(HEAVY) - {"cyclopts"}) & loaded
     others = {name for name in loaded if name.startswith("rag_rewards.")}
     others = {name for name in others if not name.startswith("rag_rewards.cli")}
-    assert others == {"rag_rewards.errors", "rag_rewards.lazy", "rag_rewards.version"}
+    assert others == {"rag_rewards.public_names"}
 
 
 def test_scoring_loads_nothing_heavy():
@@ -216,3 +217,13 @@ def test_scoring_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("package", ["rag_rewards", "rag_rewards.rewards"])
+def test_the_names_of_a_stub_are_the_public_names(package):
+    module = import_module(package)
+    assert len(module.__all__) > 30
+    assert all(hasattr(module, name) for name in module.__all__)
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
+        getattr(module, "absent")  # noqa: B009

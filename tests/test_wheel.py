@@ -46,6 +46,15 @@ def test_top_level_names(wheel_names: set[str]) -> None:
     assert {name for name in top_level if not name.endswith(".dist-info")} == set(PARENTS)
 
 
+def test_public_names_are_read_from_a_zip_file(wheel: Path) -> None:
+    code = (
+        "import rag_rewards as rr; print(rr.__file__, rr.UsageError.__name__, rr.Scorer.__name__)"
+    )
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(wheel)!r}); {code}"]
+    output = subprocess.run(command, cwd=wheel.parent, check=True, capture_output=True, text=True)
+    assert output.stdout.split() == [f"{wheel}/rag_rewards/__init__.py", "UsageError", "Scorer"]
+
+
 @pytest.mark.parametrize("package", PARENTS)
 def test_every_file_of_a_package_is_in_the_wheel(package: str, wheel_names: set[str]) -> None:
     parent = PARENTS[package]

@@ -22,7 +22,6 @@ from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import Groups, group_by_position
-from rag_rewards.lazy import lazy_names
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score
@@ -54,9 +53,14 @@ from rag_rewards_adapters.turn_rows import dialect_at
 
 log = logging.getLogger("rag_rewards")
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {"rag_rewards_adapters.trl_turn_trainer": "TurnGRPOTrainer"}
-)
+
+def __getattr__(name: str) -> Any:
+    if name == "TurnGRPOTrainer":  # its module imports trl
+        from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
+
+        return TurnGRPOTrainer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _BIND = "call reward.bind(trainer) after you create the trainer"
 
