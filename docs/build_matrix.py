@@ -12,7 +12,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
-from rag_rewards.recipes import RECIPES, models_needed, recipe
+from rag_rewards.recipes import RECIPES, recipe
+from rag_rewards.recipes.sample import models_needed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "trainers"))
 

@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from rag_rewards.baseline_prompts import prompt_named
 from rag_rewards.cli.app import make_app
 from rag_rewards.cli.init import TARGETS
 from rag_rewards.cli.recipe_options import parse_settings
@@ -24,6 +23,7 @@ from rag_rewards.datasets.catalog import data_set
 from rag_rewards.errors import RagRewardsError, UsageError
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.preparation.options import presets
+from rag_rewards.prompts import prompt_named
 from rag_rewards.recipes import RECIPES, definition_of, recipe
 from rag_rewards.selection.training_sets import Style, TrainingSetKind
 

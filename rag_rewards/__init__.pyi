@@ -27,8 +27,8 @@ from rag_rewards.group_normalization import GroupAdvantage as GroupAdvantage
 from rag_rewards.group_normalization import GroupMinMax as GroupMinMax
 from rag_rewards.group_normalization import GroupZScore as GroupZScore
 from rag_rewards.own_recipe import custom as custom
-from rag_rewards.prompt_template import PromptTemplate as PromptTemplate
 from rag_rewards.prompts import Prompt as Prompt
+from rag_rewards.prompts import PromptTemplate as PromptTemplate
 from rag_rewards.recipes import RECIPES as RECIPES
 from rag_rewards.recipes import recipe as recipe
 from rag_rewards.report.explain_data import explain as explain

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rag_rewards.errors import DataError
 from rag_rewards.reward import Batch, Composite, Reward, Value, as_reward
-from rag_rewards.turn_entries import TurnEntries, combined, scaled
+from rag_rewards.rollout import TurnEntries
 
 
 def number(value: float) -> str:
@@ -227,6 +228,113 @@ class Mapped(Composite):
         return [None if None in row else self.function(*row) for row in zip(*columns, strict=True)]
 
 
+@dataclass(frozen=True, repr=False)
+class Ramp(Composite):
+    """The reward with a weight that changes from `start` to `end` over `steps` training steps.
+
+    Raises DataError for a rollout without its training step.
+    """
+
+    reward: Reward
+    start: float
+    end: float
+    steps: int
+
+    def __repr__(self) -> str:
+        weight = f"({number(self.start)} → {number(self.end)} in {self.steps} steps)"
+        return f"{weight}·{formula(self.reward)}"
+
+    def values(self, batch: Batch) -> list[Value]:
+        pairs = zip(self._weights(batch), batch.values(self.reward), strict=True)
+        return [None if value is None else weight * value for weight, value in pairs]
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        pairs = zip(self._weights(batch), batch.entries(self.reward), strict=True)
+        return [scaled(entries, weight) for weight, entries in pairs]
+
+    def _weights(self, batch: Batch) -> list[float]:
+        return [self.weight(rollout.step) for rollout in batch.rollouts]
+
+    def weight(self, step: int | None) -> float:
+        """Return the weight at a training step.
+
+        >>> Ramp(lambda rollout: 1, 0.5, 1.0, 100).weight(50)
+        0.75
+        """
+        if step is None:
+            raise DataError("missing: the weight of a component depends on it", "step")
+        done = min(max(step / self.steps, 0.0), 1.0)
+        return self.start + (self.end - self.start) * done
+
+
+def weighted(*terms: tuple[float, Any]) -> Sum:
+    """Return Σ w_i · r_i over rewards or plain functions.
+
+    >>> def yes(rollout): return 1
+    >>> weighted((0.5, yes), (-2, yes))
+    0.5·yes − 2·yes
+    """
+    return Sum(tuple((float(weight), as_reward(part)) for weight, part in terms))
+
+
+# --- turn entries --------------------------------------------------------------------------------
+# A rollout without entries has its reward at its last turn.
+
+
+def total(entries: Sequence[float | None]) -> float:
+    """Return the sum of the entries. None adds nothing.
+
+    >>> total((0.5, None, 1.0))
+    1.5
+    """
+    return math.fsum(entry for entry in entries if entry is not None)
+
+
+def scaled(entries: TurnEntries, factor: float) -> TurnEntries:
+    """Return every entry times a factor.
+
+    >>> scaled((0.5, None, 1.0), 2)
+    (1.0, None, 2.0)
+    """
+    return tuple(None if entry is None else factor * entry for entry in entries)
+
+
+def with_total(entries: TurnEntries, value: float | None) -> TurnEntries:
+    """Return entries with another last one, so that their sum is a value.
+
+    >>> with_total((0.25, None, 1.0), 0.5)
+    (0.25, None, 0.25)
+    """
+    if not entries or value is None:
+        return ()
+    return (*entries[:-1], value - total(entries[:-1]))
+
+
+def combined(parts: Sequence[tuple[float, TurnEntries, float | None]]) -> TurnEntries:
+    """Return the sum of weighted parts, turn by turn.
+
+    Each part is its weight, its entries and its value. A part without entries has its value at the
+    last turn. The result is empty if no part has entries, if a value is None, or if the parts do
+    not have the same number of turns.
+
+    >>> combined([(1.0, (0.5, None, 1.0), 1.5), (0.5, (), 2.0)])
+    (0.5, None, 2.0)
+    """
+    lengths = {len(entries) for _, entries, _ in parts if entries}
+    if len(lengths) != 1:
+        return ()
+    sums: list[float | None] = [None] * lengths.pop()
+    for weight, entries, value in parts:
+        if value is None:
+            return ()
+        if not entries:
+            sums[-1] = (sums[-1] or 0.0) + weight * value
+        for i, entry in enumerate(entries):
+            if entry is not None:
+                sums[i] = (sums[i] or 0.0) + weight * entry
+    return tuple(sums)
+
+
 def _weighted_entries(batch: Batch, terms: Sequence[tuple[float, Reward]]) -> list[TurnEntries]:
     entries = [batch.entries(part) for _, part in terms]
     if not any(map(any, entries)):
@@ -239,13 +347,3 @@ def _weighted_entries(batch: Batch, terms: Sequence[tuple[float, Reward]]) -> li
             zip(*entries, strict=True), zip(*values, strict=True), strict=True
         )
     ]
-
-
-def weighted(*terms: tuple[float, Any]) -> Sum:
-    """Return Σ w_i · r_i over rewards or plain functions.
-
-    >>> def yes(rollout): return 1
-    >>> weighted((0.5, yes), (-2, yes))
-    0.5·yes − 2·yes
-    """
-    return Sum(tuple((float(weight), as_reward(part)) for weight, part in terms))

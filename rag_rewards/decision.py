@@ -45,17 +45,15 @@ class Decision:
 
 
 def split_decision(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Decision | None]:
-    """Divide dotted settings into those of a recipe and the decision, if there is one.
+    """Divide settings into those of a recipe, by dotted key, and the decision, if there is one.
 
     Raises SettingError for an incomplete or invalid decision.
 
     >>> split_decision({"bonus.value": 5, "decision.threshold": 0.5})
     ({'bonus.value': 5}, Decision(threshold=0.5, score='correct'))
     """
-    own = {
-        key.removeprefix(PREFIX): value for key, value in settings.items() if key.startswith(PREFIX)
-    }
-    rest = {key: value for key, value in settings.items() if not key.startswith(PREFIX)}
+    rest = dotted(settings)
+    own = {key.removeprefix(PREFIX): rest.pop(key) for key in list(rest) if key.startswith(PREFIX)}
     if not own:
         return rest, None
     for key in own:
@@ -78,3 +76,18 @@ def _threshold(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise SettingError(f"decision.threshold must be a finite number, found {value!r}")
     return float(value)
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key.
+
+    >>> dotted({"bonus": {"value": 5}})
+    {'bonus.value': 5}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= dotted(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + str(key)] = value
+    return flat

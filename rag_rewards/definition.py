@@ -8,7 +8,6 @@ from functools import cached_property, reduce
 from itertools import repeat, starmap
 from typing import Any
 
-from rag_rewards.baseline_prompts import prompts_of
 from rag_rewards.code_digest import code_digest, without_addresses
 from rag_rewards.compose import AtLeast
 from rag_rewards.decision import Decision
@@ -20,17 +19,23 @@ from rag_rewards.errors import (
     scoring_errors,
 )
 from rag_rewards.evidence.needs import Need
-from rag_rewards.gold_rationale import GoldRationale
-from rag_rewards.groups import Groups, fail_groups, first_error, raise_errors, singletons
-from rag_rewards.output_form import ANY_FORM, OutputForm
-from rag_rewards.prompts import GROUNDED, Prompt
+from rag_rewards.groups import (
+    Groups,
+    Scope,
+    first_error,
+    groups_of,
+    raise_errors,
+    rows_of,
+    score_whole_groups,
+    singletons,
+)
+from rag_rewards.prompts import ANY_FORM, GROUNDED, GoldRationale, OutputForm, Prompt, prompts_of
 from rag_rewards.reward import (
     Batch,
     BatchReward,
     Composite,
     FunctionReward,
     Reward,
-    Scope,
     walk,
 )
 from rag_rewards.rewards.igpo import IgpoReward
@@ -65,6 +70,16 @@ class Recipe:
     """Whether the definition is part of the package, so that a version identifies its defaults."""
     decision: Decision | None = None
     """The threshold from which a response is correct; None for the values of `correct`."""
+
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """The recipe itself, as a curriculum has the recipes of its stages."""
+        return (self,)
+
+    @cached_property
+    def facts(self) -> RecipeDefinition:
+        """The definition of the recipe; for a custom composition, what is known of it."""
+        return self.definition or _facts_of(self)
 
     @cached_property
     def inner_recipes(self) -> tuple[Recipe, ...]:
@@ -236,20 +251,45 @@ class Recipe:
         return raise_errors(self.score_each(rollouts))
 
     def score_each(
-        self, rollouts: Sequence[Rollout], groups: Groups | None = None
+        self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
     ) -> list[ScoreOrError]:
         """Return a score for each rollout, or the error of a rollout that cannot be scored.
 
-        In group scope, the other members of its group get a GroupError. `groups` contains the
-        positions of the members of each group; by default, rollouts with equal keys form a group.
-        An exception of a reward becomes the ScoringError of its rollout. A UsageError ends the
-        call, because the recipe is wrong and not the rollout.
+        Errors among the rollouts stay in their places. An error fails its group, see `fail_groups`.
+        `groups` contains the positions of the members of each group; by default, rollouts with
+        equal keys form a group. An exception of a reward becomes the ScoringError of its rollout.
+        A UsageError ends the call, because the recipe is wrong and not the rollout.
         """
-        batch = Batch(rollouts, groups)
+        rows = rows_of(rollouts)
+        return score_whole_groups(rows, groups_of(rows, groups), self.scope, self._score_rollouts)
+
+    def _score_rollouts(self, rollouts: list[Rollout], groups: Groups) -> Sequence[_Result]:
+        """Score a batch at once, or each unit by itself if there is an error in it."""
+        compares = self.scope == "group"
         try:
-            return list(self._score(batch))
+            return self._score(Batch(rollouts, groups if compares else None))
         except RolloutError:
-            return self._score_apart(batch)
+            units = groups if compares else singletons(len(rollouts))
+        results: list[_Result] = [None] * len(rollouts)
+        for unit in units:
+            for i, result in zip(unit, self._score_unit([rollouts[i] for i in unit]), strict=True):
+                results[i] = result
+        return results
+
+    def _score_unit(self, unit: list[Rollout]) -> Sequence[_Result]:
+        """Score a group. If there is an error, return the errors of its members, and else None."""
+        try:
+            return self._score(Batch(unit, [range(len(unit))]))
+        except RolloutError as error:
+            if len(unit) == 1:
+                return [with_row_id(error, unit[0])]
+            fault = error
+        alone = [result for rollout in unit for result in self._score_unit([rollout])]
+        if first_error(alone) is not None:
+            return [each if isinstance(each, RolloutError) else None for each in alone]
+        if isinstance(fault, ScoringError):
+            return [with_row_id(ScoringError(fault.message), rollout) for rollout in unit]
+        raise UsageError(f"recipe {self.name} fails on a group, but on no member of it")
 
     def _score(self, batch: Batch) -> list[Score]:
         with scoring_errors():
@@ -266,37 +306,33 @@ class Recipe:
         merged = reduce(_merge, filled)
         return list(starmap(Score, zip(totals, components, correct, merged, entries, strict=True)))
 
-    def _score_apart(self, batch: Batch) -> list[ScoreOrError]:
-        """Score each unit by itself, so that an error affects no other unit."""
-        rollouts = batch.rollouts
-        results: list[ScoreOrError | None] = [None] * len(rollouts)
-        units = batch.groups if self.scope == "group" else singletons(len(rollouts))
-        for unit in units:
-            for i, result in zip(unit, self._score_unit([rollouts[i] for i in unit]), strict=True):
-                results[i] = result
-        return [result for result in results if result is not None]
 
-    def _score_unit(self, unit: list[Rollout]) -> list[ScoreOrError]:
-        try:
-            return list(self._score(Batch(unit, [range(len(unit))])))
-        except RolloutError as error:
-            fault = error
-            if len(unit) == 1:
-                return [with_row_id(error, unit[0])]
-        errors = [self._error_of(rollout) for rollout in unit]
-        if first_error(errors) is None and isinstance(fault, ScoringError):
-            return [with_row_id(ScoringError(fault.message), rollout) for rollout in unit]
-        if first_error(errors) is None:
-            raise UsageError(f"recipe {self.name} fails on a group, but on no member of it")
-        failed = fail_groups(errors, [range(len(unit))], unit)
-        return [error for error in failed if error is not None]
+OWN_SOURCE = "your own recipe"
+"""The source in the facts of a composition of a user."""
 
-    def _error_of(self, rollout: Rollout) -> RolloutError | None:
-        try:
-            self._score(Batch([rollout]))
-        except RolloutError as error:
-            return with_row_id(error, rollout)
-        return None
+
+def _facts_of(recipe: Recipe) -> RecipeDefinition:
+    """Return what is known of a composition, from the recipes that it combines."""
+    definitions = [each.definition for each in recipe.inner_recipes if each.definition is not None]
+    fields = dict.fromkeys(name for each in definitions for name in each.fields)
+    infos = {
+        f"{each.name}/{info.name}": replace(info, name=f"{each.name}/{info.name}")
+        for each in definitions
+        for info in each.components
+    }
+    return RecipeDefinition(
+        name=recipe.name,
+        summary="A combination of rewards.",
+        source=OWN_SOURCE,
+        output=recipe.output_form,
+        settings=Settings,
+        build=lambda _: recipe,
+        fields=tuple(fields),
+        components=tuple(
+            infos.get(name, ComponentInfo(name, "", None, None)) for name in recipe.component_names
+        ),
+        prompt=recipe.prompt,
+    )
 
 
 def _identity(leaf: Reward) -> str:
@@ -318,6 +354,7 @@ def _check_environment(rollouts: Sequence[Rollout]) -> None:
             check_environment(rollout.turns)
 
 
+_Result = ScoreOrError | None
 _Details = list[Mapping[str, Any]]
 
 

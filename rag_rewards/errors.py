@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from string import Formatter
+from typing import Any, get_args
 
 
 class RagRewardsError(Exception):
@@ -85,7 +86,24 @@ def cannot_resume(path: object, reason: str) -> OptionError:
 
 
 class SettingError(UsageError, ValueError):
-    """A setting of a recipe, reward or metric is unknown or has an invalid value."""
+    """A setting of a recipe, reward or metric is unknown or has an invalid value.
+
+    So is an argument of a plain function, such as `training.credit.igpo`.
+    """
+
+
+def check_choice(argument: str, value: object, choices: Any) -> None:
+    """Raise SettingError for an argument that is not one of its choices, a type `Literal`.
+
+    >>> from typing import Literal
+    >>> check_choice("norm", "pooled", Literal["joint", "separate"])
+    Traceback (most recent call last):
+    rag_rewards.errors.SettingError: norm: expected one of joint, separate, found 'pooled'
+    """
+    values = get_args(choices)
+    if value not in values:
+        names = ", ".join(map(str, values))
+        raise SettingError(f"{argument}: expected one of {names}, found {value!r}")
 
 
 class UnknownRecipeError(UsageError):

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_rewards.compose import formula, number
+from rag_rewards.compose import formula, number, with_total
+from rag_rewards.errors import check_choice
 from rag_rewards.reward import Batch, Composite, Reward, Value
+from rag_rewards.rollout import TurnEntries
 from rag_rewards.settings import check_choices
 from rag_rewards.training.advantages import group_advantages, zscores
-from rag_rewards.turn_entries import TurnEntries, with_total
+
+Spreadless = Literal["zero", "one"]
 
 
 def min_max(
@@ -18,7 +21,7 @@ def min_max(
     *,
     epsilon: float = 1e-8,
     min_spread: float = 0.0,
-    no_spread: Literal["zero", "one"] = "zero",
+    no_spread: Spreadless = "zero",
     floor: float = 0.0,
 ) -> list[float]:
     """Return R′ = (R − min)/(max − min + ε) for the values R of a group.
@@ -30,6 +33,7 @@ def min_max(
     >>> min_max([1.0, 1.0]), [round(v, 6) for v in min_max([0.0, 1.0, 4.0])]
     ([0.0, 0.0], [0.0, 0.25, 1.0])
     """
+    check_choice("no_spread", no_spread, Spreadless)
     if not values:
         return []
     low, high = min(values), max(values)
@@ -59,7 +63,7 @@ class GroupMinMax(Composite):
     reward: Reward
     epsilon: float = 1e-8
     min_spread: float = 0.0
-    no_spread: Literal["zero", "one"] = "zero"
+    no_spread: Spreadless = "zero"
     single: Reward | None = None
     single_above: float = 0.0
     floor: float = 0.0

@@ -1,33 +1,52 @@
 """Groups: the rollouts of one prompt, which are compared with each other.
 
-A group of a batch is a sequence of positions, and a group of a file is a sequence of lines. If a
-reward compares rollouts, an error of one member is an error of all members (`fail_groups`). For
-every reward, the failure of a model or server is an error of all members (`fail_groups_of_models`):
-the rollouts that need no model would otherwise be compared without the others.
+A group of a batch is a sequence of positions. An error of one member can be an error of all of
+them, see `fail_groups`.
 """
 
 from __future__ import annotations
 
-import tempfile
-import weakref
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Literal, TypeVar
 
-from rag_rewards.errors import BackendError, GroupError, RolloutError, UsageError, shorten
-from rag_rewards.rollout import Rollout, with_row_id
-from rag_rewards.rows import Line, is_object, line_key
-
-if TYPE_CHECKING:
-    import sqlite3
+from rag_rewards.errors import BackendError, GroupError, RolloutError, UsageError
+from rag_rewards.rollout import Rollout, ScoreOrError, with_row_id
 
 K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Rollout)
 T = TypeVar("T")
 
 Groups = Sequence[Sequence[int]]
 """The positions of the members of each group."""
+Scope = Literal["rollout", "group"]
+"""Whether a reward scores single rollouts, or compares the rollouts of a group."""
+
+
+def rows_of(rows: Iterable[Any], kinds: tuple[type, ...] = (Rollout, RolloutError)) -> list[Any]:
+    """Return rollouts and errors in their places as a list. Raises UsageError for other objects."""
+    found = type(rows).__name__
+    if not isinstance(rows, (Rollout, str)):
+        checked = list(rows)
+        if all(issubclass(each, kinds) for each in set(map(type, checked))):
+            return checked
+        other = next(each for each in checked if not isinstance(each, kinds))
+        found += f" of {type(other).__name__}"
+    raise UsageError(
+        f"a recipe scores a list of rollouts, found {found}: use rag_rewards.score(data, recipe) "
+        "for mappings and data frames, and put one rollout into a list"
+    )
+
+
+def groups_of(rows: Sequence[Rollout | RolloutError], groups: Groups | None = None) -> Groups:
+    """Return the groups of a batch; by default, rollouts with equal keys form a group.
+
+    Raises UsageError unless each position is in one group.
+    """
+    if groups is None:
+        return group_by_key(rows)
+    check_groups(groups, len(rows))
+    return groups
 
 
 def positions_by_key(keys: Iterable[K]) -> dict[K, list[int]]:
@@ -113,58 +132,79 @@ def renumber(groups: Groups, positions: Iterable[int]) -> list[list[int]]:
     return [group for group in renumbered if group]
 
 
-def group_error(cause: RolloutError) -> GroupError:
-    """Return the error of a rollout whose group contains a row in error.
-
-    >>> str(group_error(RolloutError("missing", "answers")))
-    'the group contains a row in error (answers: missing)'
-    """
-    return GroupError(f"the group contains a row in error ({cause})")
+_REASONS: dict[Scope, str] = {
+    "group": "the group contains a row in error",
+    "rollout": "a model or server failed on the group",
+}
 
 
 def fail_groups(
-    results: Sequence[T | RolloutError], groups: Groups, rollouts: Sequence[Any] = ()
+    results: Sequence[T | RolloutError],
+    groups: Groups,
+    rollouts: Sequence[Any] = (),
+    *,
+    scope: Scope = "group",
 ) -> list[T | RolloutError]:
     """Return the results, with a GroupError for each member of a group that contains an error.
 
-    A member with an error of its own keeps it. The new errors contain the ids of `rollouts`.
+    If a reward compares rollouts (`scope` is `group`), any error is an error of all members.
+    Otherwise, only the failure of a model or server (BackendError) is, because the rollouts that
+    need no model would be compared without the others. A member with an error of its own keeps it.
+    The new errors contain the ids of `rollouts`.
+
+    >>> down = BackendError("no connection", "verdicts.outcome")
+    >>> print(fail_groups([down, 1.0], [[0, 1]], scope="rollout")[1])
+    a model or server failed on the group (verdicts.outcome: no connection)
     """
     failed = list(results)
+    kind = RolloutError if scope == "group" else BackendError
+    if not any(isinstance(result, kind) for result in results):
+        return failed
     for group in groups:
-        cause = first_error(results[i] for i in group)
-        if cause is None:
-            continue
-        for i in group:
+        cause = next((results[i] for i in group if isinstance(results[i], kind)), None)
+        for i in group if cause is not None else ():
             if not isinstance(results[i], RolloutError):
-                error = group_error(cause)
+                error = GroupError(f"{_REASONS[scope]} ({cause})")
                 failed[i] = with_row_id(error, rollouts[i]) if rollouts else error
     return failed
 
 
-def fail_groups_of_models(
-    results: Sequence[T | RolloutError], groups: Groups | None, rollouts: Sequence[Any]
-) -> list[T | RolloutError]:
-    """Return the results, with a GroupError for each member of a group with a BackendError.
+def scorable(
+    rows: Sequence[R | RolloutError], groups: Groups, scope: Scope
+) -> tuple[list[R | RolloutError], list[R], Groups]:
+    """Return the rows with the errors of groups, the rollouts among them, and their groups.
 
-    Other errors concern only their own rollout. Without `groups`, rollouts with equal keys form a
-    group.
-
-    >>> down = BackendError("no connection", "verdicts.outcome")
-    >>> print(fail_groups_of_models([down, 1.0], [[0, 1]], [Rollout(response="")] * 2)[1])
-    a model or server failed on the group (verdicts.outcome: no connection)
+    The groups contain positions among these rollouts.
     """
-    failed = list(results)
-    if not any(isinstance(result, BackendError) for result in results):
-        return failed
-    for group in group_by_key(rollouts) if groups is None else groups:
-        causes = (result for i in group if isinstance(result := results[i], BackendError))
-        if (cause := next(causes, None)) is None:
-            continue
-        for i in group:
-            if not isinstance(results[i], RolloutError):
-                error = GroupError(f"a model or server failed on the group ({cause})")
-                failed[i] = with_row_id(error, rollouts[i])
-    return failed
+    whole = fail_groups(rows, groups, rows, scope=scope)
+    good = {i: row for i, row in enumerate(whole) if not isinstance(row, RolloutError)}
+    within = groups if len(good) == len(whole) else renumber(groups, good)
+    return whole, list(good.values()), within
+
+
+def with_results(
+    rows: Sequence[Any | RolloutError], results: Iterable[T]
+) -> list[T | RolloutError]:
+    """Return the errors among the rows in their places, and the results of the other rows."""
+    others = iter(results)
+    return [row if isinstance(row, RolloutError) else next(others) for row in rows]
+
+
+def score_whole_groups(
+    rows: Sequence[Rollout | RolloutError],
+    groups: Groups,
+    scope: Scope,
+    score: Callable[[list[Rollout], Groups], Iterable[ScoreOrError | None]],
+) -> list[ScoreOrError]:
+    """Return a score or an error for each row, with the errors of groups.
+
+    `score` is called with the rollouts of groups without an error. It returns None for a rollout
+    that cannot be scored because of an error of another member.
+    """
+    whole, rollouts, within = scorable(rows, groups, scope)
+    results = with_results(whole, score(rollouts, within))
+    failed = fail_groups(results, groups, rows, scope=scope)
+    return [result for result in failed if result is not None]
 
 
 def first_error(results: Iterable[object]) -> RolloutError | None:
@@ -178,169 +218,3 @@ def raise_errors(results: Iterable[T | RolloutError]) -> list[T]:
     if any(issubclass(kind, RolloutError) for kind in set(map(type, values))):
         raise next(value for value in values if isinstance(value, RolloutError))
     return values
-
-
-# --- groups of lines ---------------------------------------------------------------------------
-
-MAX_GROUP_ROWS, MAX_GROUP_BYTES = 4096, 1 << 24
-"""The greatest group that is kept together for a reward that scores single rollouts."""
-NO_KEY = "the row has neither `group` nor `question`: add one of them, or set the group size"
-
-
-@dataclass
-class LineGroup:
-    """The lines of a group, and the reason why it cannot be scored, or ""."""
-
-    lines: list[Line]
-    problem: str = ""
-
-
-def line_groups_by_key(
-    lines: Iterable[Line], keys: set[bytes] | None = None, earlier: Container[bytes] = ()
-) -> Iterator[LineGroup]:
-    """Yield the groups of adjacent lines with one key.
-
-    A group has a problem if its key also occurs in an earlier group, and if it is next to a line
-    whose key cannot be read, because this line can belong to it. `earlier` are the digests of the
-    keys of groups before the first line. The digests of all other keys are added to `keys`.
-    """
-    digests = KeyDigests() if keys is None else keys
-    group = LineGroup([])
-    key: str | None = None
-    uncertainty = ""
-    for number, line in lines:
-        own = line_key(line)
-        if own is None and is_object(line):
-            if group.lines:
-                yield group
-            yield LineGroup([(number, line)], NO_KEY)
-            group, key, uncertainty = LineGroup([]), None, ""
-            continue
-        if own is None:
-            uncertainty = f"line {number} cannot be decoded and may belong to this group"
-            if group.lines:
-                group.lines.append((number, line))
-            else:
-                yield LineGroup([(number, line)], uncertainty)
-            continue
-        if not group.lines or own != key:
-            if group.lines:
-                yield group
-            group, key = LineGroup([], uncertainty), own
-            digest = key_digest(own)
-            if digest in digests or digest in earlier:
-                group.problem = (
-                    f"the rows of group {shorten(own, 60)!r} are not adjacent: sort the file by "
-                    "group, or use the option `sort`"
-                )
-            else:
-                digests.add(digest)
-        uncertainty = ""
-        group.lines.append((number, line))
-    if group.lines:
-        yield group
-
-
-def is_group_start(previous: bytes, line: bytes) -> bool:
-    """Return whether a group starts at a line, whichever lines are before the `previous` one.
-
-    Division of a file before such a line does not change its groups by key.
-
-    >>> is_group_start(b'{"group": "a"}', b'{"group": "b"}'), is_group_start(b"{", b"{")
-    (True, False)
-    """
-    before, own = line_key(previous), line_key(line)
-    if before is None:
-        return is_object(previous)
-    return is_object(line) if own is None else own != before
-
-
-def line_groups_by_size(lines: Iterable[Line], size: int) -> Iterator[LineGroup]:
-    """Yield groups of `size` lines.
-
-    A group has a problem if its keys differ, or if it is incomplete.
-    """
-    group: list[Line] = []
-    for line in lines:
-        group.append(line)
-        if len(group) == size:
-            yield LineGroup(group, _key_conflict(group))
-            group = []
-    if group:
-        yield LineGroup(group, f"the last group is incomplete: {len(group)} of {size} rollouts")
-
-
-class KeyDigests:
-    """A set of key digests, whose memory does not depend on their number.
-
-    The last digests, at most `IN_MEMORY`, are in memory. All earlier ones are in a temporary file,
-    which the operating system removes with the process. Raises UsageError if the file cannot be
-    written.
-    """
-
-    IN_MEMORY = 1 << 16
-    _BITS = 1 << 26
-    """Size of a bitmap, in which a digest without its bit is not in the file."""
-
-    def __init__(self, digests: Iterable[bytes] = ()) -> None:
-        self._recent: set[bytes] = set()
-        self._base: sqlite3.Connection | None = None
-        self._bitmap = bytearray()
-        self.update(digests)
-
-    def __contains__(self, digest: object) -> bool:
-        if digest in self._recent or self._base is None or not isinstance(digest, bytes):
-            return digest in self._recent
-        bit = int.from_bytes(digest, "big") % self._BITS
-        if not self._bitmap[bit >> 3] & 1 << (bit & 7):
-            return False
-        row = self._base.execute("SELECT 1 FROM digests WHERE digest = ?", (digest,)).fetchone()
-        return row is not None
-
-    def add(self, digest: bytes) -> None:
-        self._recent.add(digest)
-        if len(self._recent) >= self.IN_MEMORY:
-            self._store()
-
-    def update(self, digests: Iterable[bytes]) -> None:
-        for digest in digests:
-            self.add(digest)
-
-    def _store(self) -> None:
-        """Move the digests to the file. Sorted insertions touch few pages."""
-        import sqlite3  # most runs have fewer groups
-
-        try:
-            if self._base is None:
-                # A database without a name is a temporary file.
-                self._base = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-                weakref.finalize(self, self._base.close)
-                self._base.execute("PRAGMA journal_mode = OFF")
-                self._base.execute("PRAGMA cache_size = -8192")  # KiB
-                self._base.execute("CREATE TABLE digests (digest BLOB PRIMARY KEY) WITHOUT ROWID")
-                self._base.execute("BEGIN")
-                self._bitmap = bytearray(self._BITS // 8)
-            insert = "INSERT OR IGNORE INTO digests VALUES (?)"
-            self._base.executemany(insert, ((digest,) for digest in sorted(self._recent)))
-        except sqlite3.Error as error:
-            raise UsageError(
-                f"cannot write the keys of the groups to a temporary file in "
-                f"{tempfile.gettempdir()} ({error}): set TMPDIR to a folder with more space"
-            ) from None
-        for digest in self._recent:
-            bit = int.from_bytes(digest, "big") % self._BITS
-            self._bitmap[bit >> 3] |= 1 << (bit & 7)
-        self._recent.clear()
-
-
-def key_digest(key: str) -> bytes:
-    """Return a short digest of a key, so that many keys need little memory."""
-    return blake2b(key.encode("utf-8", "replace"), digest_size=8).digest()
-
-
-def _key_conflict(lines: list[Line]) -> str:
-    keys = {key for _, line in lines if (key := line_key(line)) is not None}
-    if len(keys) < 2:
-        return ""
-    first, second = (shorten(key, 60) for key in sorted(keys)[:2])
-    return f"the rows of the group have different keys: {first!r} and {second!r}"

@@ -7,16 +7,14 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.evidence.needs import Need
-from rag_rewards.groups import Groups, check_groups, group_by_key, raise_errors
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.groups import Groups, Scope, groups_of, raise_errors, rows_of
+from rag_rewards.rollout import Rollout, Score, TurnEntries
 from rag_rewards.settings import check_choices
-from rag_rewards.turn_entries import TurnEntries
 
-Scope = Literal["rollout", "group"]
 Value = float | None
 
 
@@ -46,10 +44,8 @@ class Batch:
     """
 
     def __init__(self, rollouts: Iterable[Rollout], groups: Groups | None = None) -> None:
-        self.rollouts = _checked(rollouts)
-        if groups is not None:
-            check_groups(groups, len(self.rollouts))
-        self._groups = groups
+        self.rollouts: list[Rollout] = rows_of(rollouts, (Rollout,))
+        self._groups = None if groups is None else groups_of(self.rollouts, groups)
         self._scores: dict[int, tuple[Any, list[Score]]] = {}
         self._values: dict[int, tuple[Any, list[Value]]] = {}
         self._entries: dict[int, tuple[Any, list[TurnEntries]]] = {}
@@ -101,11 +97,9 @@ class Batch:
         return entry[1]
 
     @functools.cached_property
-    def groups(self) -> list[list[int]]:
+    def groups(self) -> Groups:
         """The positions of the members of each group."""
-        if self._groups is not None:
-            return [list(group) for group in self._groups]
-        return group_by_key(self.rollouts)
+        return groups_of(self.rollouts) if self._groups is None else self._groups
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,23 +174,42 @@ def _with_rewards(value: Any, declared: bool, parts: list[Reward], depth: int = 
     return value
 
 
+class PartScore(Score, frozen=True, gc=False):
+    """A score of a reward that computes several components, which can have turn entries.
+
+    entries  entries of a component, by its name; without them, its value is at the last turn
+    """
+
+    entries: Mapping[str, TurnEntries] = {}
+
+
 @dataclass(frozen=True, repr=False)
 class Component(Composite):
     """One component, by its name, of a reward that computes several components.
 
-    prefix  what the name begins with, besides the name of the component in the scores of `reward`
+    prefix   what the name begins with, besides the name of the component in the scores of `reward`
+    default  value of a component that was not computed
     """
 
     reward: Reward
     component: str
     prefix: str = ""
+    default: float | None = None
 
     def __repr__(self) -> str:
         return self.prefix + self.component
 
     def values(self, batch: Batch) -> list[Value]:
-        name = self.component
-        return [score.components[name] for score in batch(self.reward)]
+        values = [score.components[self.component] for score in batch(self.reward)]
+        if self.default is None:
+            return values
+        return [self.default if value is None else value for value in values]
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return [
+            score.entries.get(self.component, ()) if isinstance(score, PartScore) else ()
+            for score in batch(self.reward)
+        ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -263,21 +276,6 @@ class BatchReward:
                     f"reward {self.name} returned {score!r}: return a Score for each rollout"
                 )
         return scores
-
-
-def _checked(rollouts: Iterable[Rollout]) -> list[Rollout]:
-    """Return the rollouts as a list. Raises UsageError for anything else than rollouts."""
-    kind = type(rollouts).__name__
-    if not isinstance(rollouts, (Rollout, str)):
-        checked = list(rollouts)
-        if all(issubclass(each, Rollout) for each in set(map(type, checked))):
-            return checked
-        other = next(each for each in checked if not isinstance(each, Rollout))
-        kind += f" of {type(other).__name__}"
-    raise UsageError(
-        f"a recipe scores a list of rollouts, found {kind}: use rag_rewards.score(data, recipe) "
-        "for mappings and data frames, and put one rollout into a list"
-    )
 
 
 def as_reward(reward: Any) -> Reward:

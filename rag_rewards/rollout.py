@@ -13,13 +13,21 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from rag_rewards.documents import EVIDENCE_FIELDS as EVIDENCE_FIELDS
+from rag_rewards.documents import AliasLogProbs as AliasLogProbs
 from rag_rewards.documents import Document as Document
 from rag_rewards.documents import DocumentOrText, Result
+from rag_rewards.documents import Entailment as Entailment
+from rag_rewards.documents import Evidence as Evidence
+from rag_rewards.documents import LogProbs as LogProbs
+from rag_rewards.documents import MaskedAnswers as MaskedAnswers
+from rag_rewards.documents import MaskedLogProbs as MaskedLogProbs
 from rag_rewards.documents import Message as Message
+from rag_rewards.documents import Similarity as Similarity
+from rag_rewards.documents import TurnLogProbs as TurnLogProbs
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.response import Response, read_response
-from rag_rewards.turn_entries import TurnEntries
 from rag_rewards.turns.trajectory import (
     READING,
     Reading,
@@ -44,90 +52,6 @@ def canonical(reference: str | int) -> str:
     if text.isascii() and text.isdigit():
         return text.lstrip("0") or "0"
     return text
-
-
-class LogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Log-probabilities of the tokens of a response, in nats.
-
-    full         one value per response token, in the full context
-    without      by document label: the same values in the context without this document
-    answer_span  half-open range of the tokens of the answer
-    """
-
-    full: tuple[float, ...]
-    without: dict[str, tuple[float, ...] | None] = {}
-    answer_span: tuple[int, int] | None = None
-
-
-class MaskedAnswers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Answers that were generated from contexts with masked sections (LEAR)."""
-
-    rationale: str | None = None
-    evidence: str | None = None
-
-
-class MaskedLogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Token log-probabilities, in nats, of each gold alias in the order of `answers` (LEAR)."""
-
-    rationale: tuple[tuple[float, ...], ...] | None = None
-    evidence: tuple[tuple[float, ...], ...] | None = None
-    full: tuple[tuple[float, ...], ...] | None = None
-
-
-AliasLogProbs = tuple[tuple[float, ...] | None, ...]
-"""Token log-probabilities, in nats, of each gold alias; None for one that was not requested."""
-
-
-class TurnLogProbs(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Token log-probabilities of the gold aliases after the turns of a search agent (IGPO).
-
-    The aliases have the order of `answers`, those of all required answers in one list.
-
-    prior   after the prompt
-    after   after each turn but the last one
-    empty   after each turn but the last one, as if its search had no hits; None for a turn without
-            results
-    random  after each turn but the last one, one value for each draw of results of another prompt;
-            None for a turn without results
-    """
-
-    prior: AliasLogProbs
-    after: tuple[AliasLogProbs | None, ...] = ()
-    empty: tuple[AliasLogProbs | None, ...] | None = None
-    random: tuple[tuple[AliasLogProbs, ...] | None, ...] | None = None
-
-
-class Entailment(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """The probability, 0 to 1, that a premise entails a hypothesis, or that it contradicts it."""
-
-    premise: str
-    hypothesis: str
-    entailment: float
-    contradiction: float | None = None
-
-
-class Similarity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The similarity, 0 to 1, of a text to a reference."""
-
-    text: str
-    reference: str
-    similarity: float
-
-
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Model outputs for a rollout. Evidence that a rollout already contains is not requested."""
-
-    logprobs: LogProbs | None = None
-    masked_answers: MaskedAnswers | None = None
-    masked_logprobs: MaskedLogProbs | None = None
-    turn_logprobs: TurnLogProbs | None = None
-    verdicts: dict[str, Literal[0, 1] | None] | None = None
-    nli: tuple[Entailment, ...] | None = None
-    similarity: tuple[Similarity, ...] | None = None
-    entities: dict[str, str | None] | None = None
-
-
-EVIDENCE_FIELDS: tuple[str, ...] = Evidence.__struct_fields__
 
 
 _NO_RESPONSE: Any = msgspec.UNSET
@@ -455,6 +379,10 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         """Return the rollout with this evidence. A field that is None does not replace another."""
         new = {name: getattr(evidence, name) for name in EVIDENCE_FIELDS}
         return msgspec.structs.replace(self, **{k: v for k, v in new.items() if v is not None})
+
+
+TurnEntries = tuple[float | None, ...]
+"""The rewards of the turns of a rollout, None for a turn without one; the sum is its reward."""
 
 
 class Score(msgspec.Struct, frozen=True, gc=False):

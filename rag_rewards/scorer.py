@@ -10,7 +10,7 @@ The models provide evidence first. Then scoring is a pure function of the rollou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,43 +21,69 @@ from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.groups import (
-    Groups,
-    check_groups,
-    fail_groups,
-    fail_groups_of_models,
-    group_by_key,
-    renumber,
-)
+from rag_rewards.groups import Groups, Scope, groups_of, scorable, with_results
 from rag_rewards.loading import (
     RECIPE_KEYS,
     RecipeSource,
     RecipeSpec,
-    is_hardened,
     load_recipe,
-    recipes_of,
-    spec_of,
 )
-from rag_rewards.output_form import ANY_FORM
-from rag_rewards.prompt_template import PromptTemplate, adjusted
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import ANY_FORM, OutputForm, Prompt, PromptTemplate, adjusted
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
 from rag_rewards.rows.decisions import UndecidedCheck
-from rag_rewards.rows.parquet import column_fault
 from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
 from rag_rewards.settings import did_you_mean
 from rag_rewards.signature import signature_of
 from rag_rewards.training.curriculum import Curriculum
 
 if TYPE_CHECKING:
+    from rag_rewards.evidence.exchange import EvidenceUsage
     from rag_rewards.evidence.gather import Gatherer
-    from rag_rewards.evidence.usage import EvidenceUsage
 
 R = TypeVar("R", bound=Rollout)
 T = TypeVar("T")
 
 _ROW = msgspec.json.Decoder(ScoredRow)
+_KEYWORDS = ("models", "prompt", "keep_evidence", "for_parquet", "dump")
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """How a scorer forms the prompts of its policy.
+
+    prompt           prompt of rows without one; default: the prompt of the recipe
+    prompt_template  message of the prompt, instead of its own
+    document_form, document_separator
+                     form of a document in the prompt, and the text between two documents
+    template         arguments of the policy's chat template
+    truncate         drop non-supporting documents when a prompt exceeds the context length
+    response_limit   parameter of a trainer that limits the length of a response, for errors
+    """
+
+    prompt: Prompt | None = None
+    prompt_template: PromptTemplate | None = None
+    document_form: str | None = None
+    document_separator: str | None = None
+    template: Mapping[str, Any] = field(default_factory=dict)
+    truncate: bool = False
+    response_limit: str = ""
+
+    @classmethod
+    def of(cls, models: ModelOptions, **further: Any) -> PromptOptions:
+        """Return the prompt options among those of models, with further ones."""
+        own: dict[str, Any] = {
+            "prompt_template": models.template,
+            "document_form": models.document_form,
+            "document_separator": models.document_separator,
+            "truncate": models.truncate,
+        }
+        return cls(**own | further)
+
+    def adjusted(self, prompt: Prompt, form: OutputForm) -> Prompt:
+        """Return a prompt with the message and the form of documents of these options."""
+        parts = (self.prompt_template, self.document_form, self.document_separator)
+        return adjusted(prompt, form, *parts)
 
 
 class Scorer:
@@ -65,13 +91,7 @@ class Scorer:
 
     reward         a recipe or a curriculum; `Scorer.load` accepts every other form
     models         models that provide evidence; without models, rollouts must contain it
-    prompt         prompt of the policy; default: the prompt of the recipe
-    template       arguments of the policy's chat template
-    truncate       drop non-supporting documents when a prompt exceeds the context length
-    response_limit  parameter of a trainer that limits the length of a response, for errors
-    prompt_template  message of the prompt, instead of its own
-    document_form, document_separator
-                   form of a document in the prompt, and the text between two documents
+    prompt         prompt of the policy, also as `PromptOptions`; default: the prompt of the recipe
     keep_evidence  write gathered evidence on scored rows
     for_parquet    reject rows with values that no Parquet column can contain
     dump           file to which `score_each` writes every rollout with its score
@@ -84,29 +104,20 @@ class Scorer:
         reward: Recipe | Curriculum,
         models: Models | None = None,
         *,
-        prompt: Prompt | None = None,
-        template: Mapping[str, Any] | None = None,
-        truncate: bool = False,
-        response_limit: str = "",
-        prompt_template: PromptTemplate | None = None,
-        document_form: str | None = None,
-        document_separator: str | None = None,
+        prompt: Prompt | PromptOptions | None = None,
         keep_evidence: bool = False,
         for_parquet: bool = False,
         dump: RolloutDump | None = None,
+        **moved: Any,
     ) -> None:
+        _refuse_moved(moved)
         self.reward = reward
         self.models = models or Models()
-        self.prompt = adjusted(
-            prompt or self._recipe_prompt(),
-            self.recipes[0].output_form,
-            prompt_template,
-            document_form,
-            document_separator,
+        options = prompt if isinstance(prompt, PromptOptions) else PromptOptions(prompt)
+        self.prompt_options = options
+        self.prompt = options.adjusted(
+            options.prompt or self._recipe_prompt(), self.recipes[0].output_form
         )
-        self.template = dict(template or {})
-        self.truncate = truncate
-        self.response_limit = response_limit
         self.keep_evidence = keep_evidence
         self.for_parquet = for_parquet
         self.dump = dump
@@ -122,12 +133,11 @@ class Scorer:
         *,
         hardened: bool = False,
         models: Models | ModelOptions | None = None,
-        prompt: Prompt | None = None,
-        template: Mapping[str, Any] | None = None,
-        response_limit: str = "",
+        prompt: Prompt | PromptOptions | None = None,
         keep_evidence: bool = False,
         for_parquet: bool = False,
         dump: RolloutDump | None = None,
+        **moved: Any,
     ) -> Scorer:
         """Load a recipe in any form, and then its models.
 
@@ -139,32 +149,23 @@ class Scorer:
         >>> Scorer.load({"recipe": "arena", "settings": {"bonus.value": 5}}).reward.name
         'arena'
         """
+        _refuse_moved(moved)
         if isinstance(recipe, Mapping):
-            recipe, own_dump = split_dump(recipe)
+            recipe, options, own_dump = split_options(recipe)
             dump = dump or own_dump
-            recipe, options = split_options(recipe)
             if options != ModelOptions():
                 if models not in (None, ModelOptions()):
                     raise UsageError("models are given twice: in the mapping and as `models`")
                 models = options
-        reward = load_recipe(recipe, settings, hardened=hardened)
-        prompting: dict[str, Any] = {}
+        spec = RecipeSpec.of(recipe, settings, hardened=hardened)
+        reward = load_recipe(spec)
         if isinstance(models, ModelOptions):
-            prompting = models.prompt_options
-            cls(reward, prompt=prompt, **prompting)  # raises before a model is loaded
-            models = models.for_profile(hardened=is_hardened(recipe, hardened=hardened)).load()
-        scorer = cls(
-            reward,
-            models,
-            prompt=prompt,
-            template=template,
-            response_limit=response_limit,
-            keep_evidence=keep_evidence,
-            for_parquet=for_parquet,
-            dump=dump,
-            **prompting,
-        )
-        scorer.spec = spec_of(recipe, settings, hardened=hardened)
+            prompt = PromptOptions.of(models, **_set_fields(prompt))
+            cls(reward, prompt=prompt)  # raises before a model is loaded
+            models = models.for_profile(hardened=spec.hardened).load()
+        files: dict[str, Any] = {"keep_evidence": keep_evidence, "for_parquet": for_parquet}
+        scorer = cls(reward, models, prompt=prompt, dump=dump, **files)
+        scorer.spec = spec if spec.is_data else None
         return scorer
 
     def _recipe_prompt(self) -> Prompt:
@@ -178,12 +179,12 @@ class Scorer:
     @property
     def recipes(self) -> list[Recipe]:
         """The recipe, or those of all stages of a curriculum."""
-        return recipes_of(self.reward)
+        return list(self.reward.recipes)
 
     @property
-    def scope(self) -> str:
+    def scope(self) -> Scope:
         """`group` if the reward compares the rollouts of a group, else `rollout`."""
-        return str(self.reward.scope)
+        return self.reward.scope
 
     @cached_property
     def decides_answers(self) -> bool:
@@ -203,9 +204,9 @@ class Scorer:
         return Gatherer(
             self.models,
             self.prompt,
-            truncate=self.truncate,
-            template=self.template,
-            response_limit=self.response_limit,
+            truncate=self.prompt_options.truncate,
+            template=dict(self.prompt_options.template),
+            response_limit=self.prompt_options.response_limit,
         )
 
     @property
@@ -247,52 +248,42 @@ class Scorer:
     ) -> list[ScoreOrError]:
         """Return a score or an error for each rollout.
 
-        An error among the rollouts stays in its place, and fails its group if the recipe compares
-        rollouts. The failure of a model (BackendError) fails its group for every recipe, because
-        the rollouts that need no model would be compared without the others. `groups` contains the
-        positions of the members of each group; by default, rollouts with equal keys form a group.
+        An error among the rollouts stays in its place. It fails its group if the recipe compares
+        rollouts, and the failure of a model (BackendError) does for every recipe, see
+        `fail_groups`. `groups` contains the positions of the members of each group; by default,
+        rollouts with equal keys form a group.
         """
-        groups = self._groups(rollouts, groups)
-        rows = self.gather(self._whole(list(rollouts), groups, rollouts), groups)
-        results = self._score(rows, groups, rollouts)
-        self._undecided.check(results)
-        if self.dump is not None:
-            self.dump.add(self, rollouts, rows, groups, results)
-        return results
+        groups = groups_of(rollouts, groups)
+        return self._score(rollouts, groups, self.gather(rollouts, groups))
 
     async def score_each_async(
         self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
     ) -> list[ScoreOrError]:
         """The same for callers with an event loop."""
-        groups = self._groups(rollouts, groups)
-        rows = await self.gather_async(self._whole(list(rollouts), groups, rollouts), groups)
-        results = self._score(rows, groups, rollouts)
-        self._undecided.check(results)
-        if self.dump is not None:
-            self.dump.add(self, rollouts, rows, groups, results)
-        return results
+        groups = groups_of(rollouts, groups)
+        return self._score(rollouts, groups, await self.gather_async(rollouts, groups))
 
     def score_rows(self, chunk: Chunk) -> ScoredChunk:
         """Return each line of a chunk with its score, or its error record."""
-        decoded, checked, groups = self._decode(chunk)
-        rows = self.gather(checked, groups)
-        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups, decoded))
+        decoded, rows, groups = self._decode(chunk)
+        return self._encode(chunk, decoded, groups, self.gather(rows, groups))
 
     async def score_rows_async(self, chunk: Chunk) -> ScoredChunk:
         """The same for callers with an event loop."""
-        decoded, checked, groups = self._decode(chunk)
-        rows = await self.gather_async(checked, groups)
-        return self._encoder.encode(chunk, decoded, rows, self._score(rows, groups, decoded))
+        decoded, rows, groups = self._decode(chunk)
+        return self._encode(chunk, decoded, groups, await self.gather_async(rows, groups))
 
     def gather(
         self, rollouts: Sequence[R | RolloutError], groups: Groups | None = None
     ) -> list[R | RolloutError]:
-        """Return the rollouts with the evidence that they lacked, or their errors."""
+        """Return the rollouts with the evidence that they lacked, or their errors.
+
+        No evidence is requested for a group that cannot be scored.
+        """
         if not self.has_models:
             return list(rollouts)
-        good, within = _without_errors(rollouts, groups)
-        informed = iter(self.gatherer.gather_sync(self.reward, good, within))
-        return [row if isinstance(row, RolloutError) else next(informed) for row in rollouts]
+        rows, good, within = scorable(rollouts, groups_of(rollouts, groups), self.scope)
+        return with_results(rows, self.gatherer.gather_sync(self.reward, good, within))
 
     async def gather_async(
         self, rollouts: Sequence[R | RolloutError], groups: Groups | None = None
@@ -300,59 +291,42 @@ class Scorer:
         """The same for callers with an event loop."""
         if not self.has_models:
             return list(rollouts)
-        good, within = _without_errors(rollouts, groups)
-        informed = iter(await self.gatherer.gather(self.reward, good, within))
-        return [row if isinstance(row, RolloutError) else next(informed) for row in rollouts]
+        rows, good, within = scorable(rollouts, groups_of(rollouts, groups), self.scope)
+        return with_results(rows, await self.gatherer.gather(self.reward, good, within))
 
     # --- steps ---------------------------------------------------------------------------------
 
+    def _score(
+        self,
+        rollouts: Sequence[Rollout | RolloutError],
+        groups: Groups,
+        rows: Sequence[Rollout | RolloutError],
+    ) -> list[ScoreOrError]:
+        """Score rollouts after their evidence was gathered. `rows` have this evidence."""
+        results = self.reward.score_each(rows, groups)
+        self._undecided.check(results)
+        if self.dump is not None:
+            self.dump.add(self, rollouts, rows, groups, results)
+        return results
+
     def _decode(
         self, chunk: Chunk
-    ) -> tuple[list[ScoredRow | RolloutError], list[ScoredRow | RolloutError], Groups | None]:
-        """Return the decoded lines of a chunk, those that can be scored, and their groups."""
+    ) -> tuple[list[ScoredRow | RolloutError], list[ScoredRow | RolloutError], Groups]:
+        """Return the decoded lines of a chunk, the same without torn groups, and the groups."""
         decoded = [decode_line(line, _ROW) for line in chunk.lines]
         if self.for_parquet:
             decoded = list(map(_for_parquet, decoded, chunk.lines))
-        groups = self._groups(decoded, chunk.groups)
-        checked = self._whole(_without_torn_groups(decoded, chunk), groups, decoded)
-        return decoded, checked, groups
+        return decoded, _without_torn_groups(decoded, chunk), groups_of(decoded, chunk.groups)
 
-    def _groups(
-        self, rows: Sequence[Rollout | RolloutError], groups: Groups | None
-    ) -> Groups | None:
-        """Return the groups; by key if the recipe compares rollouts and no groups are given."""
-        if groups is None:
-            return group_by_key(rows) if self.scope == "group" else None
-        check_groups(groups, len(rows))
-        return groups
-
-    def _whole(
-        self, results: list[T | RolloutError], groups: Groups | None, rows: Sequence[Any]
-    ) -> list[T | RolloutError]:
-        """Return the results, with the errors of groups.
-
-        An error fails its group if the recipe compares rollouts. Otherwise, only the failure of a
-        model does.
-        """
-        if self.scope != "group":
-            return fail_groups_of_models(results, groups, rows)
-        return results if groups is None else fail_groups(results, groups, rows)
-
-    def _score(
+    def _encode(
         self,
-        rows: list[R | RolloutError],
-        groups: Groups | None,
-        rollouts: Sequence[Rollout | RolloutError],
-    ) -> list[ScoreOrError]:
-        """Score rows after their evidence was gathered.
-
-        `rollouts` are the same rows before: a row in error has no key any more.
-        """
-        whole = self._whole(rows, groups, rollouts)
-        good, within = _without_errors(whole, groups if self.scope == "group" else None)
-        scores = iter(self.reward.score_each(good, within))
-        results = [row if isinstance(row, RolloutError) else next(scores) for row in whole]
-        return self._whole(results, groups, rollouts)
+        chunk: Chunk,
+        decoded: Sequence[ScoredRow | RolloutError],
+        groups: Groups,
+        rows: Sequence[ScoredRow | RolloutError],
+    ) -> ScoredChunk:
+        """Score decoded lines after their evidence was gathered, and return them as lines."""
+        return self._encoder.encode(chunk, decoded, rows, self.reward.score_each(rows, groups))
 
     @cached_property
     def read_fields(self) -> frozenset[str]:
@@ -408,23 +382,27 @@ def required_models(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) ->
     return kinds
 
 
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], ModelOptions]:
-    """Divide a flat mapping into the options of a recipe and those of its models.
+def split_options(
+    options: Mapping[str, Any],
+) -> tuple[RecipeSpec, ModelOptions, RolloutDump | None]:
+    """Divide a flat mapping into the options of a recipe, of its models and of its dump.
 
     Raises UsageError for an unknown option.
 
     >>> split_options({"recipe": "truthrl", "judge": "http://host/v1", "judge_model": "x"})[0]
-    {'recipe': 'truthrl'}
+    RecipeSpec(recipe='truthrl', settings={}, hardened=False, stages=[])
     """
+    options, dump = split_dump(options)
     recipe, models = _split(options)
     if isinstance(recipe.get("recipe"), Mapping):  # a mapping for the parameter `recipe`
         recipe["recipe"], defaults = _split(recipe["recipe"])
         models = defaults | models
-    return recipe, ModelOptions.of(models).for_profile(hardened=is_hardened(recipe))
+    spec = RecipeSpec.of(recipe)
+    return spec, ModelOptions.of(models).for_profile(hardened=spec.hardened), dump
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    names = (*RECIPE_KEYS, *(field.name for field in fields(ModelOptions)))
+    names = (*RECIPE_KEYS, *(each.name for each in fields(ModelOptions)))
     for key in options:
         if key not in names:
             raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
@@ -432,15 +410,20 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return recipe, {key: value for key, value in options.items() if key not in RECIPE_KEYS}
 
 
-def _without_errors(
-    rows: Sequence[R | RolloutError], groups: Groups | None
-) -> tuple[list[R], Groups | None]:
-    """Return the rollouts among the rows, and their groups by new positions."""
-    good = [row for row in rows if not isinstance(row, RolloutError)]
-    if groups is None or len(good) == len(rows):
-        return good, groups
-    positions = [i for i, row in enumerate(rows) if not isinstance(row, RolloutError)]
-    return good, renumber(groups, positions)
+def _refuse_moved(keywords: Mapping[str, Any]) -> None:
+    """Raise UsageError for a keyword of a scorer that is now a field of `PromptOptions`."""
+    moved = {each.name: f"prompt=PromptOptions({each.name}=…)" for each in fields(PromptOptions)}
+    for name in keywords:
+        hint = f": use {moved[name]}" if name in moved else did_you_mean(name, _KEYWORDS)
+        raise UsageError(f"a Scorer has no parameter {name!r}{hint}")
+
+
+def _set_fields(prompt: Prompt | PromptOptions | None) -> dict[str, Any]:
+    """Return the fields of prompt options that differ from their defaults."""
+    if not isinstance(prompt, PromptOptions):
+        return {"prompt": prompt}
+    default = PromptOptions()
+    return {name: value for name, value in vars(prompt).items() if value != getattr(default, name)}
 
 
 def _without_torn_groups(
@@ -459,6 +442,8 @@ def _without_torn_groups(
 
 def _for_parquet(row: ScoredRow | RolloutError, line: bytes) -> ScoredRow | RolloutError:
     """Return the row, or the reason why a Parquet file cannot contain it."""
+    from rag_rewards.io.parquet_columns import column_fault  # few runs write Parquet files
+
     if isinstance(row, RolloutError):
         return row
     return column_fault(line, SCORE_FIELDS) or row

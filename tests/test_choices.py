@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -14,10 +15,12 @@ import pytest
 import rag_rewards as rr
 from rag_rewards import compose, group_normalization, metrics, reward, rewards
 from rag_rewards.calibration import options as calibration_options
+from rag_rewards.errors import SettingError
 from rag_rewards.io import score_options
 from rag_rewards.preparation import options as preparation_options
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.selection import rules, training_sets
+from rag_rewards.training import advantages, credit, kl
 
 REQUIRED: dict[str, Any] = {
     "reward": AnswerMatch(),
@@ -79,3 +82,50 @@ def test_another_value_is_refused(kind: Any, name: str) -> None:
     with pytest.raises(rr.SettingError, match=message) as raised:
         kind(**fields)
     assert isinstance(raised.value, ValueError)
+
+
+# --- plain functions ---------------------------------------------------------------------------
+
+
+def functions() -> Iterator[tuple[Callable[..., Any], str, tuple[Any, ...]]]:
+    """Yield the arguments of public functions whose values are a closed set, with the values."""
+    for module in (rewards, credit, advantages, kl, group_normalization, metrics):
+        for name in getattr(module, "__all__", None) or vars(module):
+            function = getattr(module, name)
+            if inspect.isfunction(function) and not name.startswith("_"):
+                for argument, hint in get_type_hints(function).items():
+                    if get_origin(hint) is Literal and argument != "return":
+                        yield function, argument, get_args(hint)
+
+
+FUNCTIONS = list(functions())
+
+
+def test_many_functions_have_closed_sets() -> None:
+    assert len(FUNCTIONS) > 20
+    assert (credit.igpo, "norm", ("joint", "separate")) in FUNCTIONS
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "values"),
+    [pytest.param(*each, id=f"{each[0].__name__}-{each[1]}") for each in FUNCTIONS],
+)
+def test_a_function_refuses_another_value(
+    function: Callable[..., Any], argument: str, values: tuple[Any, ...]
+) -> None:
+    required = {
+        name: None
+        for name, each in inspect.signature(function).parameters.items()
+        if each.default is inspect.Parameter.empty
+    }
+    others = {name: own[0] for each, name, own in FUNCTIONS if each is function}
+    arguments = required | others | {argument: "another"}
+    with pytest.raises(SettingError, match=f"^{argument}: expected one of .*, found 'another'$"):
+        function(**arguments)
+
+
+def test_the_error_names_the_choices() -> None:
+    with pytest.raises(SettingError, match="norm: expected one of joint, separate, found 'both'"):
+        credit.igpo([[1.0]], norm="both")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="scheme: expected one of ternary, binary"):
+        rewards.outcome_reward("correct", "geometric")

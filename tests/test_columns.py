@@ -11,9 +11,9 @@ from rag_rewards.backends.model_options import missing_model
 from rag_rewards.errors import DataError, RowError, UsageError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import columns
+from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.rows.columns import (
-    check_columns,
-    column_names,
+    DATASET_FIELDS,
     label_fields,
     last_question,
     response_prefix_of,
@@ -123,13 +123,19 @@ def test_response_prefixes_of_prompts(prompt: str, prefix: str | None) -> None:
 class TestColumns:
     def test_an_unknown_field_suggests_the_nearest(self) -> None:
         with pytest.raises(UsageError, match=r"columns: a row has no field 'answer'.*answers"):
-            check_columns({"answer": "x"})
+            ColumnMap.of({"answer": "x"}, DATASET_FIELDS)
+        with pytest.raises(UsageError, match="columns: a row has no field 'step'"):
+            ColumnMap.of({"step": "x"}, DATASET_FIELDS)  # only the trainer sets it
 
     def test_columns_have_the_name_of_the_field_or_a_mapped_name(self) -> None:
-        names = column_names({"answers": "gold"}, ["gold"])
-        assert (names["answers"], names["documents"]) == ("gold", "documents")
+        columns = ColumnMap.of({"answers": "gold|target"})
+        assert columns.columns_in(["gold", "documents", "seed"]) == {
+            "answers": "gold",
+            "documents": "documents",
+        }
+        assert columns.columns_in(["answers", "target"]) == {"answers": "target"}
         with pytest.raises(UsageError, match=r"no column 'gold'.*golds"):
-            column_names({"answers": "gold"}, ["golds"])
+            columns.columns_in(["golds"])
 
     def test_the_last_question_of_a_chat(self) -> None:
         chat = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "x"}]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence.contexts import Contexts
+from rag_rewards.evidence.contexts import DOCUMENT_FORMS, Contexts
 from rag_rewards.prompts import GROUNDED, Prompt, fill
 from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.rollout import Document, Rollout
@@ -334,6 +334,13 @@ def test_a_document_is_left_out_of_the_prompt_of_any_recipe(name, as_text):
             for label in full.labels:
                 expected = rollout(answers=["Paris"], prompt=own((label,)))
                 assert contexts.context(full, (label,)) == contexts.context(expected), (name, other)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_forms_of_documents_are_those_of_all_recipes(name):
+    forms = {(form.document, form.untitled, form.separator) for form in DOCUMENT_FORMS}
+    for prompt in definition_of(name).prompts.values():
+        assert (prompt.document, prompt.untitled, prompt.separator) in forms
 
 
 def test_the_longest_form_is_the_form_of_the_prompt():

@@ -228,7 +228,7 @@ def test_a_wrong_number_of_answers_fails_all_rollouts():
 
     rows = [row(0), row(1, question="When?")]
     results = Gatherer(Models(policy=Short(by_length))).gather_sync(CTRL, rows)
-    assert all("1 answers to 2 questions" in str(each) for each in results)
+    assert all("1 answers to 2 requests" in str(each) for each in results)
 
 
 def test_the_self_check_runs_first_and_once():
@@ -638,3 +638,70 @@ def test_a_model_without_contradictions_is_an_error():
     (result,) = Gatherer(Models(entailment=model)).gather_sync(Contradicted(), [row(0)])
     assert isinstance(result, BackendError)
     assert "no label for contradiction" in str(result)
+
+
+class SamePair:
+    """A reward that needs the entailment and the contradiction of one pair, in this order."""
+
+    name, scope = "same", "rollout"
+
+    def needs(self, rollout):
+        return [ContradictionNeed("a", "b"), EntailmentNeed("a", "b")]
+
+
+def test_the_contradiction_of_a_pair_stays_when_its_entailment_is_added():
+    """Both are entries of the same field, and an entry without a contradiction must not win."""
+    model = TableContradiction({("a", "b"): 0.75})
+    (result,) = informed(Gatherer(Models(entailment=model)), SamePair(), [row(0)])
+    assert result.contradiction("a", "b") == 0.75
+    assert result.entailment("a", "b") == 0.25
+    assert len(result.nli) == 1
+
+
+class TwoNames:
+    name, scope = "names", "rollout"
+
+    def needs(self, rollout):
+        return [
+            EntitiesNeed((name,), EntityQuestion("Where?", "In Oslo.", (f"{name} is.",), (name,)))
+            for name in ("E0", "E1")
+        ]
+
+
+def test_names_of_two_needs_are_evidence_of_one_rollout():
+    judge = TableJudge({}, entities=lambda question: {question.placeholders[0]: "Oslo"})
+    (result,) = informed(Gatherer(Models(judge=judge)), TwoNames(), [row(0, entities={"E2": "x"})])
+    assert result.entities == {"E2": "x", "E0": "Oslo", "E1": "Oslo"}
+
+
+def test_all_log_probabilities_are_one_call_of_the_policy():
+    calls = []
+
+    class Counting(TablePolicy):
+        async def score(self, requests):
+            calls.append(len(requests))
+            return await super().score(requests)
+
+    class Both:
+        name, scope = "both", "rollout"
+
+        def needs(self, rollout):
+            return [*CTRL.needs(rollout), *recipe("lear", {"mode": "likelihood"}).needs(rollout)]
+
+    rows = [row(0, response=PARTS), row(1, response=PARTS)]
+    results = informed(Gatherer(Models(policy=Counting(by_length))), Both(), rows)
+    assert calls == [4]  # one group with documents left out, and three masked contexts
+    assert all(each.logprobs and each.masked_logprobs.full for each in results)
+
+
+@pytest.mark.parametrize(
+    ("need", "path"),
+    [
+        (VerdictNeed("supported:1"), "verdicts.supported:1"),
+        (EntitiesNeed(("E0",)), "entities"),
+        (ContradictionNeed("a", "b"), "nli"),
+    ],
+)
+def test_the_error_of_an_unmet_need_names_the_field(need, path):
+    assert need.unmet().path == need.path == path
+    assert isinstance(need.unmet(), DataError)

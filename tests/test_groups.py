@@ -13,15 +13,14 @@ import rag_rewards as rr
 from rag_rewards.errors import DataError, GroupError, RowError, UsageError
 from rag_rewards.groups import (
     Groups,
-    KeyDigests,
     check_groups,
     fail_groups,
     group_by_key,
     group_by_position,
-    key_digest,
     renumber,
     singletons,
 )
+from rag_rewards.rows.line_groups import KeyDigests, key_digest
 
 
 def row(**fields: object) -> rr.Rollout:

@@ -13,13 +13,11 @@ import rag_rewards as rr
 from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.output_form import ANY_FORM
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prepare import prepare
-from rag_rewards.prompt_template import MAX_BYTES, PromptTemplate
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import ANY_FORM, MAX_TEMPLATE_BYTES, Prompt, PromptTemplate
 from rag_rewards.recipes import RECIPES, definition_of
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.testing import TablePolicy
 
 sys.path.insert(0, str(Path(__file__).parent / "backends"))
@@ -200,7 +198,7 @@ def test_a_file(tmp_path):
     [
         (b"", "is empty"),
         (b"{documents} \xff {question}", r"is not UTF-8: .* invalid byte at position 12"),
-        (b"x" * (MAX_BYTES + 1), "is larger than 100,000 bytes"),
+        (b"x" * (MAX_TEMPLATE_BYTES + 1), "is larger than 100,000 bytes"),
         ("{documents} {question}".encode("utf-16"), "is not UTF-8"),
     ],
 )
@@ -246,11 +244,12 @@ def test_the_template_is_in_the_signature(template_file):
     models = Models(policy=TablePolicy())
     recipe = rr.recipe("ctrl-rag")
     signatures = {
-        Scorer(recipe, models, prompt_template=template).signature
+        Scorer(recipe, models, prompt=PromptOptions(prompt_template=template)).signature
         for template in (None, PromptTemplate(OWN), PromptTemplate(OWN + " "))
     }
     assert len(signatures) == 3
-    assert Scorer(recipe, models, prompt_template=PromptTemplate(OWN)).signature in signatures
+    own = PromptOptions(prompt_template=PromptTemplate(OWN))
+    assert Scorer(recipe, models, prompt=own).signature in signatures
 
 
 def test_a_template_of_the_options_is_checked_before_a_model_is_loaded(template_file):

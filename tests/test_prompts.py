@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from rag_rewards import decode_row, recipe
-from rag_rewards.baseline_prompts import prompt_named
 from rag_rewards.errors import UsageError
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import Prompt, prompt_named
 from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.text.refusal import REFUSAL
 

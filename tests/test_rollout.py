@@ -20,10 +20,9 @@ from rag_rewards.evidence.needs import (
     MaskedLogProbsNeed,
     SimilarityNeed,
     VerdictNeed,
-    unmet,
     values_without,
 )
-from rag_rewards.rewards.supported_answers import supported_answers
+from rag_rewards.rewards.correctness import supported_answers
 from rag_rewards.rollout import (
     Entailment,
     LogProbs,
@@ -535,14 +534,14 @@ def test_needs_that_a_row_meets(met, other, path):
     assert met.is_met(EVIDENCE)
     assert not met.is_met(Rollout(response=""))
     assert other is None or not other.is_met(EVIDENCE)
-    error = unmet(other or met)
+    error = (other or met).unmet()
     assert isinstance(error, DataError)
     assert error.path.startswith(path)
 
 
 def test_errors_of_unmet_needs():
     answer = [
-        str(unmet(need))
+        str(need.unmet())
         for need in (
             LogProbsNeed(("1", "3")),
             MaskedAnswersNeed("evidence"),

@@ -25,12 +25,12 @@ from rag_rewards.errors import (
     UsageError,
 )
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
-from rag_rewards.loading import RecipeSpec, load_recipe, spec_of
-from rag_rewards.recipes import RECIPES, recorded_settings
+from rag_rewards.loading import RecipeSpec, load_recipe, recorded_settings
+from rag_rewards.recipes import RECIPES
 from rag_rewards.rewards import AnswerMatch
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import Chunk
-from rag_rewards.scorer import Scorer, split_options
+from rag_rewards.scorer import PromptOptions, Scorer, split_options
 from rag_rewards.signature import CODE_KEY, Signature
 from rag_rewards.testing import TableJudge, TablePolicy
 from rag_rewards.text.sections import Tags
@@ -81,7 +81,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 }
 MODULE = """
 import rag_rewards as rr
-from rag_rewards.recipes import RECIPES, recorded_settings
+from rag_rewards.recipes import RECIPES
 
 def brief(rollout):
     return float(len(rollout.parsed.text) < 40)
@@ -127,12 +127,6 @@ def test_settings_are_accepted_by_everything_that_is_built_from_them(folder: Pat
         assert scorer.signature == built.signature
     both = Scorer.load({"recipe": "arena", "settings": {"bonus.value": 1}}, settings)
     assert both.signature == rr.recipe("arena", settings).signature
-
-
-def test_a_recipe_with_an_object_in_a_stage_is_no_plain_data() -> None:
-    assert spec_of({"stages": [{"recipe": rr.recipe("arena")}]}) is None
-    assert spec_of({"recipe": brief}) is None
-    assert spec_of({"stages": [{"recipe": "arena"}]}) == RecipeSpec(stages=[{"recipe": "arena"}])
 
 
 def test_default_model_options_beside_a_mapping_with_models() -> None:
@@ -183,13 +177,25 @@ def test_an_invalid_reference_is_an_error_with_a_reason(
         load_recipe(reference)
 
 
-def test_only_plain_data_has_a_spec() -> None:
-    assert spec_of("arena", {"bonus": {"value": 5}}, hardened=True) == RecipeSpec(
-        recipe="arena", settings={"bonus.value": 5}, hardened=True
-    )
-    assert spec_of({"stages": [{"recipe": "arena"}]}) == RecipeSpec(stages=[{"recipe": "arena"}])
-    assert spec_of(rr.recipe("arena")) is None
-    assert spec_of({"recipe": brief}) is None
+def test_every_form_is_read_into_a_spec() -> None:
+    spec = RecipeSpec(recipe="arena", settings={"bonus.value": 5}, hardened=True)
+    nested = {"recipe": {"recipe": "arena", "settings": {"bonus.value": 1}}, "hardened": True}
+    assert RecipeSpec.of("arena", {"bonus": {"value": 5}}, hardened=True) == spec
+    assert RecipeSpec.of(nested, {"bonus": {"value": 5}}) == spec
+    assert RecipeSpec.of(spec) == spec
+    assert RecipeSpec.of({"recipe": spec}) == spec
+    stages = [{"recipe": "arena"}]
+    assert RecipeSpec.of({"stages": stages}) == RecipeSpec(stages=stages)
+    assert RecipeSpec.of({"settings": {"a": {"b": 1}}}, required=False).settings == {"a.b": 1}
+
+
+def test_a_spec_with_an_object_is_no_plain_data(tmp_path: Path) -> None:
+    objects = [rr.recipe("arena"), {"recipe": brief}, {"stages": [{"recipe": rr.recipe("arena")}]}]
+    for each in objects:
+        assert not RecipeSpec.of(each).is_data
+        assert Scorer.load(each).spec is None
+    for form in ("name", "spec", "file"):
+        assert RecipeSpec.of(FORMS[form](tmp_path)).is_data
 
 
 # --- options -----------------------------------------------------------------------------------
@@ -199,12 +205,13 @@ def test_options_in_one_mapping() -> None:
     options = {"recipe": "arena", "settings": {"accuracy": {"metric": "f1"}}, "hardened": True}
     expected = rr.recipe("arena", {"accuracy.metric": "f1"}, hardened=True)
     assert Scorer.load(options).signature == expected.signature
-    recipe, models = split_options(
+    recipe, models, dump = split_options(
         {"recipe": "truthrl", "judge": "http://h/v1", "judge_model": "x"}
     )
-    assert (recipe, models) == (
-        {"recipe": "truthrl"},
+    assert (recipe, models, dump) == (
+        RecipeSpec(recipe="truthrl"),
         ModelOptions(judge="http://h/v1", judge_model="x"),
+        None,
     )
 
 
@@ -395,14 +402,15 @@ def test_missing_models_are_listed_by_kind() -> None:
 def test_another_form_of_documents_in_the_prompt() -> None:
     recipe, policy = rr.recipe("lear"), Models(policy=TablePolicy())
     own = Scorer(recipe, policy)
-    other = Scorer(recipe, policy, document_form="{text} ({label})", document_separator=" ")
+    form = PromptOptions(document_form="{text} ({label})", document_separator=" ")
+    other = Scorer(recipe, policy, prompt=form)
     assert other.prompt.message == own.prompt.message
     documents = (rr.Document(text="a"), rr.Document(title="T", text="b"))
     row = rr.Rollout(response="", documents=documents)
     [message] = other.prompt.messages(row)
     assert "\n\na (1) b (2)" in message["content"]
     assert own.signature != other.signature
-    assert own.signature == Scorer(recipe, policy, document_form=None).signature
+    assert own.signature == Scorer(recipe, policy, prompt=PromptOptions()).signature
 
 
 @pytest.mark.parametrize("form", ["", "[{label}]", "{text} {body}"])
@@ -421,3 +429,37 @@ def test_scoring_without_models_imports_no_event_loop() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
+
+
+# --- options of the prompt ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["truncate", "template", "prompt_template", "response_limit"])
+def test_a_moved_keyword_is_an_error_with_its_place(name: str) -> None:
+    moved = {name: True}
+    for make in (lambda: Scorer(rr.recipe("lear"), **moved), lambda: Scorer.load("lear", **moved)):
+        with pytest.raises(UsageError, match=rf"{name!r}: use prompt=PromptOptions\({name}=…\)"):
+            make()
+
+
+def test_an_unknown_keyword_of_a_scorer_is_an_error() -> None:
+    with pytest.raises(UsageError, match="no parameter 'modells'; did you mean 'models'"):
+        Scorer.load("arena", modells=None)
+
+
+def test_options_of_the_prompt_beside_those_of_the_models() -> None:
+    models = ModelOptions(model="m", document_form="{text}", truncate=True)
+    options = PromptOptions.of(models, template={"enable_thinking": False})
+    assert (options.document_form, options.truncate) == ("{text}", True)
+    assert options.template == {"enable_thinking": False}
+
+
+@pytest.mark.parametrize("name", ["naive-grpo", "ctrl-rag"])
+def test_a_recipe_keeps_the_errors_among_the_rollouts(name: str) -> None:
+    """An error fails its group if the recipe compares rollouts."""
+    rows = [rr.decode_row(grouped("a", 0.0)), rr.decode_row(grouped("b", 0.0))]
+    error = RowError("missing", "response")
+    results = rr.recipe(name).score_each([*rows, error], [[0, 2], [1]])
+    assert results[2] is error
+    assert isinstance(results[1], rr.Score)
+    assert isinstance(results[0], GroupError if name == "ctrl-rag" else rr.Score)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rag_rewards import RECIPES, SettingError, UnknownRecipeError, recipe
-from rag_rewards.recipes import definition_of, dotted
+from rag_rewards.decision import dotted
+from rag_rewards.recipes import definition_of
 from rag_rewards.recipes.arena import Arena
 from rag_rewards.recipes.ctrl_rag import CtrlRag
 from rag_rewards.recipes.lear import Lear

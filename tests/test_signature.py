@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from properties import budget
 
-import rag_rewards.recipes
+import rag_rewards.loading
 from rag_rewards import (
     RECIPES,
     Curriculum,
@@ -373,7 +373,7 @@ def test_signatures_of_newer_versions_are_refused(monkeypatch):
     newer = Signature.parse("rag-rewards 10.0.0 arena")
     with pytest.raises(SignatureError, match=r"of rag-rewards 10\.0\.0, but this is"):
         recorded_spec(newer)
-    monkeypatch.setattr(rag_rewards.recipes, "__version__", "10.0.1")
+    monkeypatch.setattr(rag_rewards.loading, "__version__", "10.0.1")
     assert recorded_spec(newer).recipe == "arena"
 
 

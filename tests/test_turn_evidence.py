@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rag_rewards import BackendError, DataError, GroupError, decode_row, recipe
-from rag_rewards.evidence.answer_template import before_answer
-from rag_rewards.evidence.document_removal import without_document
 from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import Capabilities, Models
+from rag_rewards.evidence.turn_contexts import without_document
 from rag_rewards.rollout import Document
 from rag_rewards.scorer import Scorer
 from rag_rewards.testing import TablePolicy

@@ -16,7 +16,8 @@ from rag_rewards.errors import RolloutError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.rows.columns import check_columns, column_names
+from rag_rewards.rows.column_map import ColumnMap
+from rag_rewards.rows.columns import DATASET_FIELDS
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.training.advantages import advantages_of_groups
 from rag_rewards.training.turn_sums import TurnSums
@@ -73,8 +74,7 @@ class TrainerReward(ABC, Generic[B]):
         patience: int,
     ) -> None:
         self.__name__ = name
-        self._columns = dict(columns or {})
-        check_columns(self._columns)
+        self._columns = ColumnMap.of(columns, DATASET_FIELDS)
         self._std_floor = std_floor
         self._unscored = UnscoredHandler(patience)
         self._sums = TurnSums(self._way_to_turn_credit)
@@ -155,8 +155,8 @@ class TrainerReward(ABC, Generic[B]):
 
     def _fields(self, columns: Mapping[str, T]) -> dict[str, T]:
         """Return the columns of a data set by the field of a row that each of them contains."""
-        names = column_names(self._columns, columns)
-        return {field: columns[column] for field, column in names.items() if column in columns}
+        names = self._columns.columns_in(columns)
+        return {field: columns[column] for field, column in names.items()}
 
     def _require_models(self, kinds: Collection[ModelKind]) -> None:
         """Raise UsageError if a model of one of these kinds is not set."""

@@ -18,15 +18,16 @@ from typing import Any, TypeVar
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
 from rag_rewards.groups import Groups, positions_by_key
-from rag_rewards.loading import import_object
+from rag_rewards.importing import import_object
 from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.rows.columns import (
-    check_columns,
+    DATASET_FIELDS,
     last_question,
     rollout_from_columns,
     to_builtins,
 )
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.turns.blocks import block_of
 from rag_rewards.turns.masks import spans_of_lists
 from rag_rewards_adapters.base import TrainerReward
@@ -158,8 +159,9 @@ class Options:
             for name, value in options.items()
             if name not in own and name not in prompting
         }
-        check_columns(own.get("columns") or {})
-        scorer = Scorer.load(rest, response_limit="max_completion_length", **prompting)
+        ColumnMap.of(own.get("columns"), DATASET_FIELDS)  # raises for an unknown field
+        prompt = PromptOptions(response_limit="max_completion_length", **prompting)
+        scorer = Scorer.load(rest, prompt=prompt)
         return cls(scorer, **own)
 
 

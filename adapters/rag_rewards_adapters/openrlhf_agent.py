@@ -29,12 +29,13 @@ from rag_rewards.backends.model_options import ModelOptions, missing_model
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import first_error
-from rag_rewards.loading import import_object, load_recipe
+from rag_rewards.importing import import_object
+from rag_rewards.loading import load_recipe
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
-from rag_rewards.scorer import Scorer, split_options
-from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
+from rag_rewards.scorer import PromptOptions, Scorer, split_options
+from rag_rewards.scoring.rollout_dump import RolloutDump
 from rag_rewards.server.openrlhf import response_of
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards.training.turn_sums import TurnSums
@@ -108,8 +109,7 @@ def executor(
     trainer's logs. An error in the first group is always raised. This function raises UsageError
     and SettingError; the executor raises RolloutError, with the row of the data set.
     """
-    rest, dump = split_dump({**(options or {}), **named})
-    reward, models = _recipe_and_models(rest)
+    reward, models, dump = _read_options({**(options or {}), **named})
     if std_floor is not None and std_floor <= 0:
         raise UsageError(f"std_floor must be greater than 0, found {std_floor}")
     if search is not None:
@@ -208,10 +208,12 @@ def _search_agent(search: Retriever | str, dialect: Dialect, max_turns: int) -> 
     return SearchAgent
 
 
-def _recipe_and_models(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions]:
-    """Return the recipe and the options of its models. UsageError, SettingError."""
-    recipe_options, models = split_options(options)
-    recipe = load_recipe(recipe_options)
+def _read_options(
+    options: Mapping[str, Any],
+) -> tuple[Recipe, ModelOptions, RolloutDump | None]:
+    """Return the recipe, the options of its models, and its dump. UsageError, SettingError."""
+    spec, models, dump = split_options(options)
+    recipe = load_recipe(spec)
     if not isinstance(recipe, Recipe):
         raise UsageError(
             "OpenRLHF does not pass the training step to a reward: start a run for each stage"
@@ -221,7 +223,7 @@ def _recipe_and_models(options: Mapping[str, Any]) -> tuple[Recipe, ModelOptions
             f"model={models.model} would be loaded by every engine: leave model out to use the "
             "policy's own engine, or set the URL of a scoring server and its backend"
         )
-    return recipe, models
+    return recipe, models, dump
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,10 @@ class AgentScoring:
         self.unscored = UnscoredHandler(options.patience)
         self.sums, self.searches = TurnSums(), SearchCheck()
         self.groups: SessionGroups[Output, Output] = SessionGroups()
-        self._models, self._prompting = models.load(), models.prompt_options
+        self._models = models.load()
+        self._prompt = PromptOptions.of(
+            models, prompt=options.prompt, response_limit="--rollout.max_new_tokens"
+        )
         self._scorer: Scorer | None = None
 
     async def run(self, call: Call, generate: Callable[[], Awaitable[Output]]) -> Output:
@@ -280,16 +285,8 @@ class AgentScoring:
             if models.policy is None:
                 policy = OpenRlhfEnginePolicy(call.engine, call.tokenizer, type(call.parameters))
                 models = replace(models, policy=policy)
-            prompt = self.options.prompt
             dump = self.options.dump
-            self._scorer = Scorer(
-                self.reward,
-                models,
-                prompt=prompt,
-                response_limit="--rollout.max_new_tokens",
-                dump=dump,
-                **self._prompting,
-            )
+            self._scorer = Scorer(self.reward, models, prompt=self._prompt, dump=dump)
         return self._scorer
 
     @property

@@ -117,9 +117,9 @@ def check_prompts(
         policy.tokenizer,
         scorer.prompt,
         policy.max_length,
-        scorer.truncate,
-        scorer.template,
-        scorer.response_limit,
+        scorer.prompt_options.truncate,
+        scorer.prompt_options.template,
+        scorer.prompt_options.response_limit,
     )
     for name, rollout in islice(rows, CHECKED_PROMPTS):
         if isinstance(rollout, RolloutError) or rollout.prompt is None:

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from rag_rewards.compose import total
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import Groups, positions_by_key
 from rag_rewards.loading import RecipeSource
@@ -35,11 +36,11 @@ from rag_rewards.rows.columns import (
     rollout_from_columns,
     to_builtins,
 )
+from rag_rewards.rows.scored import turn_rewards
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit, place, spread
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards.turn_entries import total, turn_rewards
 from rag_rewards.turns.masks import Span, runs
 from rag_rewards_adapters.credit_choice import credit_of
 from rag_rewards_adapters.group_values import component_means, group_values

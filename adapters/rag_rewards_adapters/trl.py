@@ -26,8 +26,8 @@ from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import last_question, rollout_from_columns
-from rag_rewards.scorer import Scorer, required_models, split_options
-from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
+from rag_rewards.scorer import PromptOptions, Scorer, required_models, split_options
+from rag_rewards.scoring.rollout_dump import RolloutDump
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.row_checks import (
@@ -118,8 +118,8 @@ class RagReward(TrainerReward[Batch]):
         **model_options: Any,
     ) -> None:
         own = {"settings": settings, "hardened": hardened, "stages": list(stages)}
-        options, self._dump = split_dump({"recipe": recipe, **own, "dump": dump, **model_options})
-        self._source, self._options = split_options(options)
+        options = {"recipe": recipe, **own, "dump": dump, **model_options}
+        self._source, self._options, self._dump = split_options(options)
         self._reward: Recipe | Curriculum | None = None
         self._models = models
         self._prompt = prompt
@@ -170,17 +170,15 @@ class RagReward(TrainerReward[Batch]):
 
     def _build_scorer(self, models: Models) -> Scorer:
         template = self._settings.template if self._settings else {}
-        prompting = self._options.prompt_options | {"truncate": self._truncate}
-        self._reward = self._reward or load_recipe(self._source)
-        return Scorer(
-            self._reward,
-            models,
+        prompt = PromptOptions.of(
+            self._options,
             prompt=self._prompt,
             template=template,
+            truncate=self._truncate,
             response_limit="max_completion_length",
-            dump=self._dump,
-            **prompting,
         )
+        self._reward = self._reward or load_recipe(self._source)
+        return Scorer(self._reward, models, prompt=prompt, dump=self._dump)
 
     def __getstate__(self) -> dict[str, Any]:
         not_pickled = ("_scorer", "_reward", "_trainer", "_training_policy", "_models")

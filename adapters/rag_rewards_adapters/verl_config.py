@@ -94,13 +94,13 @@ def load_scorer(
     would load.
     """
     from rag_rewards.backends.addresses import is_url
-    from rag_rewards.loading import import_object, load_recipe
-    from rag_rewards.scorer import Scorer, split_options
-    from rag_rewards.scoring.rollout_dump import split_dump
+    from rag_rewards.importing import import_object
+    from rag_rewards.loading import load_recipe
+    from rag_rewards.scorer import PromptOptions, Scorer, split_options
 
-    options, dump = split_dump(options)
+    options = dict(options)
     prompt = options.pop("prompt", None)
-    recipe, model_options = split_options(options)
+    recipe, model_options, dump = split_options(options)
     if model_options.model and not is_url(model_options.model):
         raise UsageError(
             f"model={model_options.model} would be loaded by every reward worker: set the URL of a "
@@ -115,11 +115,13 @@ def load_scorer(
     return Scorer(
         reward,
         model_options.load() if models is None else models,
-        prompt=import_object(prompt) if prompt else None,
-        template=template,
-        response_limit="data.max_prompt_length or data.max_response_length",
+        prompt=PromptOptions.of(
+            model_options,
+            prompt=import_object(prompt) if prompt else None,
+            template=template or {},
+            response_limit="data.max_prompt_length or data.max_response_length",
+        ),
         dump=dump,
-        **model_options.prompt_options,
     )
 
 
@@ -159,12 +161,11 @@ def check_own_judge(config: Any) -> None:
     """Ask the judge of a training one question. Raises BackendError if it returns no verdict."""
     from rag_rewards.evidence.protocols import Models
     from rag_rewards.scorer import split_options
-    from rag_rewards.scoring.rollout_dump import split_dump
     from rag_rewards_adapters.row_checks import check_judge
 
     options = reward_options(config)
     recipes = load_scorer(options, models=Models()).recipes
-    _, named = split_options({k: v for k, v in split_dump(options)[0].items() if k != "prompt"})
+    _, named, _ = split_options({key: options[key] for key in options if key != "prompt"})
     check_judge(named.load_judge() if named.judge else None, recipes)
 
 

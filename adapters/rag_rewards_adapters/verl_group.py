@@ -191,11 +191,9 @@ class RagGroupAgentLoop:
     def _models(self, options: Mapping[str, Any]) -> Models | None:
         """Return the models of the options with the rollout engine, or None if `model` is set."""
         from rag_rewards.scorer import split_options
-        from rag_rewards.scoring.rollout_dump import split_dump
         from rag_rewards_adapters.verl_engine import VerlEnginePolicy
 
-        rest, _ = split_dump({key: options[key] for key in options if key != "prompt"})
-        _, named = split_options(rest)
+        _, named, _ = split_options({key: options[key] for key in options if key != "prompt"})
         if named.model:
             return None
         config = self.config.actor_rollout_ref

@@ -9,7 +9,6 @@ from typing import Any
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.loading import recipes_of
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import DATASET_FIELDS, label_fields, rollout_from_columns, to_builtins
 from rag_rewards.rows.decisions import decisions_of, undecided_share
@@ -114,4 +113,4 @@ def extra_numbers(score: Score, has_correct: bool, decides: bool = False) -> dic
 
 def defines_correct(reward: Recipe | Curriculum) -> bool:
     """Return whether a recipe, or any stage of a curriculum, defines a correct answer."""
-    return any(recipe.correct is not None for recipe in recipes_of(reward))
+    return any(recipe.correct is not None for recipe in reward.recipes)

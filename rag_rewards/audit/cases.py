@@ -46,7 +46,7 @@ from rag_rewards.audit.capitals import SAME_LIKELIHOOD, Row
 from rag_rewards.audit.rule_evidence import reward_of
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
-from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import OutputForm
 from rag_rewards.recipes import definition_of
 
 FILE = Path(__file__).with_name("cases.jsonl")

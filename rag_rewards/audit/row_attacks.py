@@ -10,12 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from rag_rewards.audit.cases import TEMPLATES
 from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.refusal import ABSTENTIONS, REFUSAL
+
+R = TypeVar("R", bound=Rollout)
 
 ABSTENTION = ABSTENTIONS[0]
 WRONG_ANSWERS = ("Bonn", "Oslo", "Lima", "Quito", "Hanoi")
@@ -242,3 +246,32 @@ def habits(target: Target) -> dict[tuple[int, str], str]:
         labeled = zip(target.rollout.labels, texts, strict=True)
         answers[25, "copies every document"] = " ".join(f"{text} [{n}]" for n, text in labeled)
     return {name: target.with_answer(answer) for name, answer in answers.items()}
+
+
+def with_last_turn(rollout: R, text: str, **fields: Any) -> R:
+    """Return a rollout whose parsed text is `text`: its response or the last turn of it.
+
+    Earlier turns stay. `fields` replace further fields.
+
+    >>> from rag_rewards.rows import decode_row
+    >>> rollout = decode_row({"turns": [{"text": "<search>a</search>"}, {"text": "b"}]})
+    >>> [turn.text for turn in with_last_turn(rollout, "c").turns]
+    ['<search>a</search>', 'c']
+    """
+    prefix = rollout.response_prefix or ""
+    if rollout.turns is not None:
+        *earlier, last = rollout.turns
+        if not earlier:
+            text = text.removeprefix(prefix)
+        last = msgspec.structs.replace(last, text=text, token_span=None, token_ids=None)
+        response: Any = text
+        fields |= {"turns": (*earlier, last), "response_prefix": rollout.response_prefix}
+    elif isinstance(rollout.response, str):
+        response = text
+        fields["response_prefix"] = None  # the parsed text contains it
+    else:
+        response = list(rollout.response)
+        at = max(i for i, message in enumerate(response) if message.role == "assistant")
+        response[at] = msgspec.structs.replace(response[at], content=text.removeprefix(prefix))
+        fields["response_prefix"] = rollout.response_prefix
+    return msgspec.structs.replace(rollout, response=response, **fields)

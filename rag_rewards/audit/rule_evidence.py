@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-import msgspec
 from rapidfuzz import fuzz
 
 from rag_rewards.audit.capitals import Row
 from rag_rewards.definition import Recipe
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.evidence.exchange import NewEvidence
 from rag_rewards.evidence.needs import (
     ContradictionNeed,
     EntailmentNeed,
@@ -40,18 +40,10 @@ from rag_rewards.evidence.needs import (
 from rag_rewards.matching.mentions import agrees, rivals, stated_answers
 from rag_rewards.matching.reading import read_words
 from rag_rewards.matching.tables import tables
-from rag_rewards.output_form import ANY_FORM
+from rag_rewards.prompts import ANY_FORM
 from rag_rewards.recipes.sample import ROW
 from rag_rewards.reward import Reward
-from rag_rewards.rollout import (
-    Entailment,
-    LogProbs,
-    MaskedAnswers,
-    MaskedLogProbs,
-    Rollout,
-    Similarity,
-    TurnLogProbs,
-)
+from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.normalize import Unicode
@@ -99,8 +91,10 @@ def with_evidence(recipe: Reward, rollout: Rollout) -> Rollout:
         needs = [need for need in recipe.needs(rollout) if not need.is_met(rollout)]
         if not needs:
             break
+        new = NewEvidence(rollout)
         for need in needs:
-            rollout = _meet(rollout, need)
+            new.add(need, _result(rollout, need))
+        rollout = rollout.with_evidence(new.evidence)
     return rollout
 
 
@@ -119,7 +113,7 @@ def entailment_score(premise: str, hypothesis: str) -> float:
     return 0.95 if len(claims & premise_words) >= 0.75 * len(claims) else 0.05
 
 
-def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
+def _log_probs(rollout: Rollout, labels: Sequence[str]) -> dict[str, Any]:
     """Return log-probabilities with one token per word of the response."""
     response = rollout.parsed.text
     words = response.split() or ["-"]
@@ -131,14 +125,14 @@ def log_probs(rollout: Rollout, labels: Sequence[str]) -> LogProbs:
         without[label] = tuple(-1.5 if word in document else -1.05 for word in bare)
     start = len(response[: response.rfind("</think>")].split()) if "</think>" in response else 0
     is_unclosed = response.rfind("<think>") > response.rfind("</think>")
-    return LogProbs(
-        full=(-1.0,) * len(words),
-        without=without,
-        answer_span=(len(words) if is_unclosed else start, len(words)),
-    )
+    return {
+        "full": (-1.0,) * len(words),
+        "without": without,
+        "answer_span": (len(words) if is_unclosed else start, len(words)),
+    }
 
 
-def turn_log_probs(rollout: Rollout, need: TurnLogProbsNeed) -> TurnLogProbs:
+def _turn_log_probs(rollout: Rollout, need: TurnLogProbsNeed) -> dict[str, Any]:
     """Return log-probabilities of one token per alias, high where the context names the alias."""
     turns = rollout.trajectory(need.reading).turns[:-1]
     aliases = [alias for aliases in rollout.gold for alias in aliases]
@@ -156,51 +150,38 @@ def turn_log_probs(rollout: Rollout, need: TurnLogProbsNeed) -> TurnLogProbs:
         without.append(None if turn.results is None else values(parts))
         parts += [result.text for result in turn.results or ()]
         after.append(values(parts))
-    return TurnLogProbs(
-        prior=prior,
-        after=tuple(after),
-        empty=tuple(without),
-        random=tuple(None if each is None else (each,) for each in without),
-    )
+    return {
+        "prior": prior,
+        "after": tuple(after),
+        "empty": tuple(without),
+        "random": tuple(None if each is None else (each,) for each in without),
+    }
 
 
-def _meet(rollout: Rollout, need: Need) -> Rollout:
-    """Return the rollout with the evidence for one need."""
-    replace = msgspec.structs.replace
+def _result(rollout: Rollout, need: Need) -> Any:
+    """Return the result of a rule in place of that of a model."""
     if isinstance(need, EntailmentNeed):
-        score = entailment_score(need.premise, need.hypothesis)
-        entailment = Entailment(premise=need.premise, hypothesis=need.hypothesis, entailment=score)
-        return replace(rollout, nli=(*(rollout.nli or ()), entailment))
+        return entailment_score(need.premise, need.hypothesis)
     if isinstance(need, ContradictionNeed):
-        contradiction = Entailment(
-            premise=need.premise,
-            hypothesis=need.hypothesis,
-            entailment=entailment_score(need.premise, need.hypothesis),
-            contradiction=0.05 if _is_consistent(rollout, rollout.parsed.visible) else 0.95,
-        )
-        return replace(rollout, nli=(*(rollout.nli or ()), contradiction))
-    if isinstance(need, EntitiesNeed):
-        return replace(rollout, entities=_names(rollout, need))
-    if isinstance(need, LogProbsNeed):
-        return replace(rollout, logprobs=log_probs(rollout, need.without))
+        is_consistent = _is_consistent(rollout, rollout.parsed.visible)
+        entailment = entailment_score(need.premise, need.hypothesis)
+        return entailment, 0.05 if is_consistent else 0.95
     if isinstance(need, SimilarityNeed):
-        ratio = fuzz.ratio(need.text.lower(), need.reference.lower()) / 100
-        similarity = Similarity(text=need.text, reference=need.reference, similarity=ratio)
-        return replace(rollout, similarity=(*(rollout.similarity or ()), similarity))
+        return fuzz.ratio(need.text.lower(), need.reference.lower()) / 100
+    if isinstance(need, VerdictNeed):
+        return _verdict(rollout, need)
+    if isinstance(need, EntitiesNeed):
+        return _names(rollout, need)
+    if isinstance(need, LogProbsNeed):
+        return _log_probs(rollout, need.without)
     if isinstance(need, MaskedAnswersNeed):
-        answers = rollout.masked_answers or MaskedAnswers()
-        answer = rollout.gold[0][0] if _section_names_gold(rollout, need.part) else "unknown"
-        return replace(rollout, masked_answers=replace(answers, **{need.part: answer}))
+        return rollout.gold[0][0] if _section_names_gold(rollout, need.part) else "unknown"
     if isinstance(need, MaskedLogProbsNeed):
         value = -0.1 if _section_names_gold(rollout, need.part) else -3.0
-        values = tuple((value,) for aliases in rollout.gold for _ in aliases)
-        likelihoods = rollout.masked_logprobs or MaskedLogProbs()
-        return replace(rollout, masked_logprobs=replace(likelihoods, **{need.part: values}))
+        return tuple((value,) for aliases in rollout.gold for _ in aliases)
     if isinstance(need, TurnLogProbsNeed):
-        return replace(rollout, turn_logprobs=turn_log_probs(rollout, need))
-    return replace(
-        rollout, verdicts={**(rollout.verdicts or {}), need.component: _verdict(rollout, need)}
-    )
+        return _turn_log_probs(rollout, need)
+    raise UsageError(f"no rule provides the evidence of {need!r}: supply a model")
 
 
 def _section_names_gold(rollout: Rollout, part: str) -> bool:

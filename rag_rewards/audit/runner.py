@@ -15,7 +15,13 @@ from rag_rewards.audit.capitals import CITIES, COUNTRIES, question_row
 from rag_rewards.audit.cases import CASES, Case
 from rag_rewards.audit.findings import Audit, Finding
 from rag_rewards.audit.policies import POLICIES, DegeneratePolicy
-from rag_rewards.audit.row_attacks import ABSTENTION, ALWAYS_REFUSES, Target, target_of
+from rag_rewards.audit.row_attacks import (
+    ABSTENTION,
+    ALWAYS_REFUSES,
+    Target,
+    target_of,
+    with_last_turn,
+)
 from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import DataError, RolloutError, UsageError
@@ -25,7 +31,6 @@ from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import ROW
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
-from rag_rewards.rows.last_turn import with_last_turn
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import flatten
 

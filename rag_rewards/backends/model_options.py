@@ -17,8 +17,7 @@ from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import EntailmentModel, Judge, Models, Policy, SimilarityModel
-from rag_rewards.prompt_template import PromptTemplate
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import Prompt, PromptTemplate
 from rag_rewards.settings import did_you_mean
 
 BACKENDS = ("transformers", "vllm", "sglang")
@@ -114,7 +113,7 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
                 "{document_form} and {document_separator} describe the documents in the prompts "
                 "of {model}: set {model}"
             )
-        if self._template and not self.model:
+        if self.template and not self.model:
             raise OptionError("{prompt_template} is the prompt of {model}: set {model}")
         if not self.model and self.truncate:
             raise OptionError("{truncate} shortens the prompts of {model}: set {model}")
@@ -178,18 +177,9 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         return bool(self.model or self.nli or self.judge or self.similarity)
 
     @cached_property
-    def _template(self) -> PromptTemplate | None:
+    def template(self) -> PromptTemplate | None:
+        """The template in the file `prompt_template`."""
         return None if self.prompt_template is None else PromptTemplate.read(self.prompt_template)
-
-    @property
-    def prompt_options(self) -> dict[str, Any]:
-        """The options of the policy's prompts, as arguments of a `Scorer`."""
-        return {
-            "truncate": self.truncate,
-            "prompt_template": self._template,
-            "document_form": self.document_form,
-            "document_separator": self.document_separator,
-        }
 
     def load(self) -> Models:
         """Load the models. Raises MissingExtraError with the name of a missing extra."""

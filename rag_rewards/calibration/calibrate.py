@@ -17,13 +17,12 @@ from typing import Any
 from rag_rewards.calibration.claims import claim_key, claim_lines
 from rag_rewards.calibration.consistency import consistency_reports, label_pair, score_pair
 from rag_rewards.calibration.options import CalibrateOptions
+from rag_rewards.calibration.reliability import reliability
 from rag_rewards.calibration.reliability_svg import reliability_svg
 from rag_rewards.calibration.report import (
-    Bin,
     Calibration,
     Cost,
     LabelReport,
-    Reliability,
     ScoreReport,
     Threshold,
     as_json,
@@ -51,14 +50,14 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.grouped_lines import read_groups
 from rag_rewards.io.output import check_output, write_whole
 from rag_rewards.io.sources import chunks, group_chunks, open_source
-from rag_rewards.loading import is_hardened, load_recipe
-from rag_rewards.metrics.agreement import ScoreCounts, calibration_error, reliability_bins
+from rag_rewards.loading import load_recipe
+from rag_rewards.metrics.agreement import ScoreCounts
+from rag_rewards.metrics.intervals import Resampling
 from rag_rewards.metrics.label_agreement import NO_NO, NO_ROWS, NO_YES, Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
-from rag_rewards.metrics.summary import Resampling
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rows import Chunk, line_key
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.signature import Signature
 
 Source = ColumnScores | MetricScores | RecipeScores | EntailmentScores
@@ -81,9 +80,11 @@ def calibrate(options: CalibrateOptions) -> Calibration:
         label=list(dict.fromkeys(options.label)),
         by=list(dict.fromkeys((*options.by, *fields))),
     )
-    reward = load_recipe(options.recipe) if options.recipe else None  # before models are loaded
+    recipe = options.recipe
+    reward = load_recipe(recipe) if recipe else None  # before models are loaded
     trials = list(_judges(options))
-    models = options.models.for_profile(hardened=is_hardened(options.recipe)).load()
+    hardened = recipe is not None and recipe.hardened
+    models = options.models.for_profile(hardened=hardened).load()
     sources: list[Source] = []
     try:
         for label, judge in trials:
@@ -91,7 +92,7 @@ def calibrate(options: CalibrateOptions) -> Calibration:
             trial = {"label": label, "drops_verdicts": bool(label)}
             sources += [MetricScores(metric, own, **trial) for metric in metrics]  # type: ignore[arg-type]
             if reward is not None:
-                scorer = Scorer(reward, own, **options.models.prompt_options)
+                scorer = Scorer(reward, own, prompt=PromptOptions.of(options.models))
                 sources.append(RecipeScores.of(scorer, options.score, **trial))
         column = ClaimColumnScores if options.claims else ColumnScores
         sources = [*map(column, dict.fromkeys(options.column)), *sources]
@@ -266,7 +267,7 @@ def _score_report(job: _Job, options: CalibrateOptions, resampling: Resampling) 
         errors=job.scores.errors.counts(),
         threshold=threshold,
         all=figures(everything, counts, threshold.value, resampling),
-        reliability=_reliability(counts),
+        reliability=reliability(counts),
         by=by,
     )
 
@@ -309,22 +310,6 @@ def _within_rate(counts: ScoreCounts, limit: float) -> Threshold:
             "another score"
         )
     return Threshold(value=None, rule=rule, reason=reason)
-
-
-def _reliability(counts: ScoreCounts) -> Reliability:
-    if not counts.scores:
-        return Reliability(error=None, bins=[], reason=NO_ROWS)
-    bins = reliability_bins(counts)
-    if bins is None:
-        low, high = counts.scores[0], counts.scores[-1]
-        return Reliability(
-            error=None,
-            bins=[],
-            reason=f"the scores are from {low:g} to {high:g}: only scores from 0 to 1 can be "
-            "compared with shares",
-        )
-    shown = [Bin(b.low, b.high, b.count, b.mean_score, b.yes_share) for b in bins]
-    return Reliability(error=calibration_error(bins), bins=shown)
 
 
 def _cost(sources: Sequence[Source], rows: int) -> Cost | None:

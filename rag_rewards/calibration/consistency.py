@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from math import isnan
+from math import isnan, nan
 
 from rag_rewards.calibration.options import JudgeTrials
 from rag_rewards.calibration.report import Consistency, Pair
 from rag_rewards.calibration.samples import MISSING, LabelColumn, Samples, ScoreColumn
-from rag_rewards.metrics.agreement import Agreement, fleiss_kappa
+from rag_rewards.metrics.agreement import Agreement
+from rag_rewards.metrics.intervals import Resampling, intervals_of
 from rag_rewards.metrics.label_agreement import (
     ALL_EQUAL,
     CELLS,
@@ -19,7 +20,6 @@ from rag_rewards.metrics.label_agreement import (
     cell_of,
 )
 from rag_rewards.metrics.metric import Parts, Values
-from rag_rewards.metrics.summary import Resampling, intervals_of
 
 Verdicts = Mapping[int, bool]
 """Verdicts by the position of the row."""
@@ -122,6 +122,26 @@ def _consistency(over: str, decided: Sequence[Decided]) -> Consistency:
         equal=_share(equal, len(rows) * pairs),
         fleiss_kappa=Figure(None, reason=kappa_reason) if isnan(kappa) else Figure(kappa),
     )
+
+
+def fleiss_kappa(yes: Sequence[int], raters: int) -> float:
+    """Return Fleiss' κ = (P̄ − P̄_e) / (1 − P̄_e) of rows that equally many raters judged.
+
+    `yes` is the number of verdicts yes of each row, `raters` the number of verdicts of each row.
+    Range −1/(raters − 1) to 1. NaN without rows, with fewer than two raters, and if all verdicts
+    are equal. Source: Fleiss 1971, Eq. 7.
+
+    >>> round(fleiss_kappa([3, 0, 2], 3), 3)
+    0.55
+    """
+    if not yes or raters < 2:
+        return nan
+    pairs = raters * (raters - 1)
+    agreement = sum(n * (n - 1) + (raters - n) * (raters - n - 1) for n in yes)
+    observed = agreement / (pairs * len(yes))
+    share = sum(yes) / (raters * len(yes))
+    expected = share**2 + (1 - share) ** 2
+    return (observed - expected) / (1 - expected) if expected < 1 else nan
 
 
 def _equal_pairs(yes: int, raters: int) -> int:

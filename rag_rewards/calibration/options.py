@@ -12,7 +12,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.io.grouped_lines import check_grouping
 from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.metrics.bootstrap import RESAMPLES
+from rag_rewards.metrics.intervals import RESAMPLES
 from rag_rewards.settings import check_choices
 
 LENGTHS = (5, 20, 60, 200)

@@ -17,12 +17,11 @@ from typing import Any, Protocol
 import msgspec
 
 from rag_rewards.errors import RolloutError, UsageError, shorten
-from rag_rewards.groups import key_digest
-from rag_rewards.metrics.labels import label_of
-from rag_rewards.metrics.measured_run import ErrorCounter
-from rag_rewards.metrics.subsets import MAX_LABELS, NO_LABEL
+from rag_rewards.metrics.label_agreement import label_of
+from rag_rewards.metrics.measurement import MAX_LABELS, NO_LABEL, ErrorCounter
 from rag_rewards.rows import Chunk, ScoredRow, decode_line, line_id, line_key
-from rag_rewards.rows.nested_columns import read_columns
+from rag_rewards.rows.column_map import read_columns
+from rag_rewards.rows.line_groups import key_digest
 from rag_rewards.text.lengths import auto_length
 
 NO, YES, MISSING = range(3)

@@ -21,13 +21,11 @@ from rag_rewards.errors import (
     RolloutError,
     UsageError,
 )
+from rag_rewards.evidence.exchange import call_model
 from rag_rewards.evidence.gather import Gatherer
-from rag_rewards.evidence.outcomes import call_model
 from rag_rewards.evidence.protocols import EntailmentModel, Models
-from rag_rewards.metrics.answer_text import AnswerCache
-from rag_rewards.metrics.at_least import row_value
 from rag_rewards.metrics.measurement import MetricNeeds, with_evidence
-from rag_rewards.metrics.metric import RowMetric
+from rag_rewards.metrics.metric import AnswerCache, RowMetric, row_value
 from rag_rewards.rollout import Score
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer

@@ -135,10 +135,22 @@ def show_description(app: App, name: str) -> None:
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
+REMOVED_OPTIONS = {
+    "evaluate": {
+        "--resume": "run the command again; --judge-cache FILE keeps the verdicts of a judge",
+        **dict.fromkeys(
+            ("--label", "-l", "--label-threshold"),
+            "use `rag-rewards calibrate --label FIELD --metrics LIST`",
+        ),
+    }
+}
+"""The options that version 0.8.0 has removed, by command, and what replaces them."""
+
+
 def refuse_unknown_options(
     app: App, commands: tuple[str, ...], arguments: ArgumentCollection
 ) -> None:
-    """Raise UnknownOptionError for an unknown option that was read as the name of an input file.
+    """Raise an error for an unknown option that was read as the name of an input file.
 
     File arguments accept a leading hyphen, because `-` is standard input. cyclopts calls this
     function with the arguments of a command before it converts them.
@@ -146,6 +158,11 @@ def refuse_unknown_options(
     for argument in arguments:
         for token in argument.tokens:
             if token.keyword is None and token.value != "-" and is_option_like(token.value):
+                option = token.value.partition("=")[0]
+                if replacement := REMOVED_OPTIONS.get(commands[0], {}).get(option):
+                    raise UsageError(
+                        f"{commands[0]} has no option {option} since version 0.8.0: {replacement}"
+                    )
                 raise UnknownOptionError(token=token, argument_collection=arguments)
 
 
@@ -213,8 +230,7 @@ def _recipes_of(config: str) -> list[str]:
     from rag_rewards.cli.recipe_options import read_config  # takes time to import
 
     with suppress(UsageError):
-        file = read_config(Path(config))
-        return [file.recipe or "", *(str(stage.get("recipe")) for stage in file.stages)]
+        return list(map(str, read_config(Path(config)).recipes))
     return []
 
 

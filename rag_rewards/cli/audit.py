@@ -29,8 +29,9 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.errors import OptionError, plain, shorten
+from rag_rewards.importing import import_object
 from rag_rewards.io.sources import read_rollouts
-from rag_rewards.loading import RecipeSpec, import_object, is_hardened, load_recipe
+from rag_rewards.loading import RecipeSpec, load_recipe
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.report.terminal import titled_table
 
@@ -124,7 +125,7 @@ def _audit(
         reward,
         read_rollouts(source, columns) if source else None,
         attacks=list(map(import_object, attacks)),
-        models=models.for_profile(hardened=is_hardened(recipe)).load() if models.is_set else None,
+        models=models.for_profile(hardened=recipe.hardened).load() if models.is_set else None,
     )
     if json:
         print_json(audit_data(result))
@@ -221,7 +222,7 @@ def _train(
 
     torch.set_num_threads(1)  # more threads are not faster for this model, and change the sums
     steps = 60 if training.steps is None else training.steps
-    models = models.for_profile(hardened=is_hardened(spec))
+    models = models.for_profile(hardened=spec.hardened)
     loaded = models.load() if models.is_set else None
     with _progress(steps, show_progress) as on_step, adversary.silence():
         result = adversary.attack(

@@ -32,7 +32,7 @@ from rag_rewards.training.packages import (
     missing,
     run_isolated,
 )
-from rag_rewards.turn_entries import SUMMED
+from rag_rewards.training.turn_sums import SUMMED
 from rag_rewards.version import __version__
 
 State = Literal["ok", "absent", "problem"]

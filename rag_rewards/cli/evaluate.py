@@ -37,23 +37,14 @@ from rag_rewards.metrics.evaluation import (
     as_json,
 )
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
-from rag_rewards.metrics.label_agreement import MetricAgreement
-from rag_rewards.metrics.measured_run import ErrorCount
-from rag_rewards.metrics.summary import MetricReport, Value
+from rag_rewards.metrics.intervals import MetricReport, Value
+from rag_rewards.metrics.measurement import ErrorCount
+from rag_rewards.report.plain import decisions_text
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.rows.decisions import decisions_text, undecided_warning
+from rag_rewards.rows.decisions import undecided_warning
 from rag_rewards.tracking import TrackerName, check_tracker, tracked
 from rag_rewards.tracking.evaluation import track_evaluation
 
-AGREEMENT_NAMES = {
-    "kappa": "κ",
-    "precision": "precision",
-    "recall": "recall",
-    "false_positive_rate": "false positives",
-    "false_negative_rate": "false negatives",
-    "auc": "AUC",
-}
-"""The titles of the figures of an agreement with labels."""
 NUMBERS = ("value", "base", "other", "other − base")
 """Columns that are aligned on the right."""
 
@@ -64,11 +55,8 @@ def evaluate(
     metrics: Annotated[Sequence[str], Parameter(alias="-m")] = (),
     config: Path | None = None,
     by: Sequence[str] = (),
-    label: Annotated[str | None, Parameter(alias="-l")] = None,
-    label_threshold: float | None = None,
     questions: Annotated[str | None, Parameter(group=FILES)] = None,
     output: OptionalOutput = None,
-    resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
     json: bool = False,
     resamples: int = 1000,
     seed: int = 0,
@@ -101,18 +89,10 @@ def evaluate(
     by
         Compute the metrics for each value of this field. Repeatable.
         `--by confidence` divides the rows into ten bins by their mean token probability.
-    label
-        Compare the metrics of rows with the human labels in this field: true, false, 0, 1, yes,
-        no, correct or incorrect. Without --metrics, `correct` is compared.
-    label_threshold
-        Read a number in the field of labels as yes if it is at least this value.
     questions
         Evaluate only rows whose question is in this file.
     output
         Write the result as JSON to this file.
-    resume
-        Continue an interrupted run with the same output: use the evidence that models have
-        already provided.
     json
         Print JSON.
     resamples
@@ -146,10 +126,7 @@ def evaluate(
         seed,
         models.options(),
         questions,
-        label,
-        label_threshold,
         columns,
-        resume,
     )
     if track is not None:
         check_tracker(track)
@@ -218,8 +195,6 @@ def _print_run(console: Console, run: RunReport) -> None:
         _print_errors(console, report.left_out, report.metric)
     for name, parts in run.by.items():
         console.print(_split_table(name, parts))
-    if run.agreement:
-        console.print(_agreement_table(run.agreement))
 
 
 def _print_errors(console: Console, errors: Sequence[ErrorCount], metric: str = "") -> None:
@@ -238,29 +213,6 @@ def _metric_table(title: str, reports: Sequence[MetricReport]) -> Table:
             first = Text(report.metric if i == 0 else f"  {name}", style="cyan" if i == 0 else "")
             table.add_row(first, *_cells(value), Text(_counts(report) if i == 0 else ""))
     return table
-
-
-def _agreement_table(agreement: Sequence[MetricAgreement]) -> Table:
-    columns = ("metric", "agreement", "value", "95% interval", "from")
-    title = f"agreement with {plain(agreement[0].label)}"
-    table = titled_table(title, columns, NUMBERS)
-    for each in agreement:
-        figures = each.figures
-        first, rows = each.metric, _labelled_rows(each)
-        for name, title in AGREEMENT_NAMES.items():
-            figure = getattr(figures, name)
-            cells = _cells(Value(figure.value, figure.low, figure.high))
-            table.add_row(Text(first, style="cyan"), title, *cells, rows or figure.reason)
-            first = rows = ""
-    return table
-
-
-def _labelled_rows(agreement: MetricAgreement) -> str:
-    figures = agreement.figures
-    counts = [f"{figures.rows:,} rows", f"{figures.yes:,} yes"]
-    counts += [f"{agreement.missing:,} without a label"] * bool(agreement.missing)
-    reason = figures.kappa.reason
-    return ", ".join(counts) + (f"; {reason}" if reason else "")
 
 
 def _split_table(name: str, parts: dict[str, list[MetricReport]]) -> Table:

@@ -22,8 +22,7 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.loading import recipes_of
-from rag_rewards.output_form import ANY_FORM, OutputForm
+from rag_rewards.prompts import ANY_FORM, OutputForm
 from rag_rewards.rows.column_map import missing_fields_hint
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.packages import installed_version, run_isolated
@@ -102,7 +101,7 @@ def init(
     for path in write(trainer, start, folder):
         print(path)
     files = [path for path in (data, validation) if path and isfile(path)]
-    forms = [recipe.output_form for recipe in recipes_of(start.reward)]
+    forms = [recipe.output_form for recipe in start.reward.recipes]
     form = forms[-1] if start.spec.hardened else ANY_FORM
     print_messages(filter(None, (unprepared(path, form) for path in files)))
     if fault := check(trainer, folder):
@@ -174,8 +173,9 @@ def unprepared(path: str, form: OutputForm = ANY_FORM) -> str:
         if any(form.answer_mark in str(row[name]) for name in present):
             return ""
         return (
-            f"the prompts of {path} do not request the {form.answer_name}, which the hardened "
-            "profile reads: write them with `rag-rewards prepare --hardened`"
+            f"the prompts of {path} do not request the "
+            f"{form.answer_part('the hardened profile')}: write them with "
+            "`rag-rewards prepare --hardened`"
         )
     hint = missing_fields_hint("question", {"response": "", **row})
     return f"{path} has no prompts: write them with `rag-rewards prepare rows`{hint}"

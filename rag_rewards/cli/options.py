@@ -19,8 +19,8 @@ from rag_rewards.backends.model_options import (
     PolicyOptions,
 )
 from rag_rewards.cli.recipe_options import RecipeOptions
-from rag_rewards.scoring.ray_cluster import RayOptions
 from rag_rewards.scoring.rollout_dump import DumpOptions
+from rag_rewards.shards.ray_cluster import RayOptions
 from rag_rewards.tracking import TrackerName
 
 FILES = Group("Input and output", sort_key=1)

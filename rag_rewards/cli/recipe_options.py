@@ -13,8 +13,6 @@ from cyclopts import Parameter
 
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.recipes import dotted
-from rag_rewards.rows import row_error
 
 _MAX_VALUES = 100_000
 """Number of values of a configuration, with aliases expanded."""
@@ -43,29 +41,14 @@ class RecipeOptions:
 
         Raises UsageError when no recipe is given, unless it is not `required`.
         """
-        config = read_config(self.config) if self.config else ConfigFile()
-        recipe = self.recipe or config.recipe or ""
-        if required and not recipe and not config.stages:
-            raise OptionError("no recipe is given: set {recipe}; `rag-rewards recipes` lists them")
-        return RecipeSpec(
-            recipe=recipe,
-            settings=config.settings | parse_settings(self.set),
-            hardened=self.hardened or config.hardened,
-            stages=config.stages,
-        )
+        file = read_config(self.config) if self.config else RecipeSpec()
+        given = msgspec.structs.replace(file, recipe=self.recipe or file.recipe)
+        changes = parse_settings(self.set)
+        return RecipeSpec.of(given, changes, hardened=self.hardened, required=required)
 
     def optional_spec(self) -> RecipeSpec | None:
         """Return the recipe as plain data, or None if no option is set."""
         return self.spec() if self.is_set else None
-
-
-class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a --config file; `settings` holds its other keys, dotted."""
-
-    recipe: str | None = None
-    hardened: bool = False
-    stages: list[dict[str, Any]] = []
-    settings: dict[str, Any] = {}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
@@ -83,7 +66,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
-def read_config(path: Path) -> ConfigFile:
+def read_config(path: Path) -> RecipeSpec:
     """Read a YAML file with settings, and optionally recipe, hardened and stages. UsageError."""
     import yaml
 
@@ -94,16 +77,18 @@ def read_config(path: Path) -> ConfigFile:
     except (yaml.YAMLError, UnicodeError) as error:
         raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
-        return ConfigFile()
+        return RecipeSpec()
     if not isinstance(content, Mapping):
         kind = type(content).__name__
         raise UsageError(f"{path}: expected a mapping of settings, found {kind}")
     own = {key: content[key] for key in ("recipe", "hardened", "stages") if key in content}
+    settings = {key: value for key, value in content.items() if key not in own}
     try:
-        settings = dotted({key: value for key, value in content.items() if key not in own})
-        return msgspec.convert(own | {"settings": settings}, ConfigFile)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {row_error(error)}") from None
+        return RecipeSpec.of(own | {"settings": settings}, required=False)
+    except OptionError as error:
+        raise OptionError(f"{{path}}: {error.template}", path=path, **error.values) from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     except RecursionError:
         raise UsageError(f"{path}: a mapping contains itself") from None
 

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.definition import RecipeDefinition
+from rag_rewards.definition import OWN_SOURCE, Recipe, RecipeDefinition
 from rag_rewards.errors import shorten
-from rag_rewards.loading import OWN_SOURCE, load_definitions
-from rag_rewards.recipes import RECIPES, build_recipe
+from rag_rewards.loading import load_recipe
+from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.settings import Setting, describe, flatten
 
@@ -33,10 +33,10 @@ def recipes(name: str | None = None, /, *, json: bool = False) -> None:
         Print JSON.
     """
     if json:
-        print_json(_data(name) if name else [recipe_data(each) for each in RECIPES.values()])
+        print_json(_data(name) if name else [recipe_data(recipe(each)) for each in RECIPES])
     elif name:
-        for title, definition in _titled(name):
-            print_recipe(console(120), title, definition)
+        for title, built in _titled(name):
+            print_recipe(console(120), title, built)
     else:
         print_recipes(console(120))
 
@@ -45,7 +45,7 @@ def print_recipes(console: Console) -> None:
     """Print one line for each recipe."""
     table = titled_table("", ("recipe", "reward", "scope", "source"))
     for name, definition in RECIPES.items():
-        built = build_recipe(definition)
+        built = recipe(name)
         table.add_row(
             Text(name, style="cyan"), Text(built.equation), built.scope, Text(definition.source)
         )
@@ -53,23 +53,23 @@ def print_recipes(console: Console) -> None:
     console.print("rag-rewards recipes NAME: components, settings, sources, loopholes")
 
 
-def _titled(name: str) -> list[tuple[str, RecipeDefinition]]:
-    """Return the definition of a recipe, or those of the stages of a curriculum, with titles."""
-    definitions = load_definitions(name)
-    if len(definitions) == 1:
-        return [(name, definitions[0])]
-    count = len(definitions)
-    return [(f"{name}, stage {i + 1} of {count}", each) for i, each in enumerate(definitions)]
+def _titled(name: str) -> list[tuple[str, Recipe]]:
+    """Return a recipe, or those of the stages of a curriculum, with titles."""
+    stages = load_recipe(name).recipes
+    if len(stages) == 1:
+        return [(name, stages[0])]
+    count = len(stages)
+    return [(f"{name}, stage {i + 1} of {count}", each) for i, each in enumerate(stages)]
 
 
 def _data(name: str) -> Any:
-    described = [recipe_data(definition, title) for title, definition in _titled(name)]
+    described = [recipe_data(built, title) for title, built in _titled(name)]
     return described if len(described) > 1 else described[0]
 
 
-def print_recipe(console: Console, name: str, definition: RecipeDefinition) -> None:
+def print_recipe(console: Console, name: str, built: Recipe) -> None:
     """Print the components, settings with sources, hardened profile and loopholes of a recipe."""
-    built = build_recipe(definition)
+    definition = built.facts
     console.print(Text.assemble((name, "bold cyan"), f"  {definition.summary}"))
     fields = ", ".join(("response", *definition.fields))
     if definition.source == OWN_SOURCE:
@@ -100,9 +100,9 @@ def print_recipe(console: Console, name: str, definition: RecipeDefinition) -> N
                 console.print(Text(f"    {line}"))
 
 
-def recipe_data(definition: RecipeDefinition, name: str = "") -> dict[str, Any]:
+def recipe_data(built: Recipe, name: str = "") -> dict[str, Any]:
     """Return the description of a recipe as JSON data."""
-    built = build_recipe(definition)
+    definition = built.facts
     return {
         "name": name or definition.name,
         "summary": definition.summary,

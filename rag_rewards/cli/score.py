@@ -34,7 +34,7 @@ from rag_rewards.io.score_file import score_file
 from rag_rewards.io.score_options import OnOutput, OutputFormat, ScoreOptions, ScoringRun
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
-from rag_rewards.scoring.ray_cluster import Engine, RayOptions
+from rag_rewards.shards.ray_cluster import Engine, RayOptions
 from rag_rewards.tracking import TrackerName, tracked
 from rag_rewards.tracking.scoring import track_scoring
 from rag_rewards.tracking.step_means import StepMeans

@@ -79,9 +79,7 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
         The texts of the supporting documents stay as `gold_documents`.
         """
         supporting = [self.documents[at] for at in self.supporting or ()]
-        gold = tuple(
-            f"{each.title}\n{each.text}" if each.title else each.text for each in supporting
-        )
+        gold = tuple(each.titled_text for each in supporting)
         return msgspec.structs.replace(
             self,
             documents=(),

@@ -7,15 +7,13 @@ before it do not change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence.prompt_forms import blocks_of, recognized
 from rag_rewards.evidence.protocols import TokenIds, Tokenizer
 from rag_rewards.prompts import GROUNDED, Prompt
 from rag_rewards.rollout import Rollout
@@ -181,35 +179,24 @@ class Contexts:
         """Return the text of the prompt, and whether the tokenizer adds special tokens to it."""
         prompt = rollout.prompt
         if prompt is None:
-            if rollout.question is None:
-                raise DataError("missing; the prompt contains it, or add `prompt`", "question")
-            return self.chat(self.prompt.messages(rollout, without))
-        removal = _Removal(self._form(rollout, prompt, without), rollout, without)
-        if isinstance(prompt, str):
-            text = removal.remove_from(prompt)
-            removal.check()
-            return text, True
-        messages = [
-            {**message, "content": removal.remove_from(message["content"])}
-            if isinstance(message.get("content"), str)
-            else message
-            for message in prompt
-        ]
-        removal.check()
-        return self.chat(messages)
-
-    def _form(
-        self,
-        rollout: Rollout,
-        prompt: str | Sequence[Mapping[str, Any]],
-        without: Collection[str],
-    ) -> Prompt:
-        """Return the prompt with the form that the documents have in the prompt of a row."""
-        if not without:
-            return self.prompt
+            return self.chat(self.messages(rollout, without))
         contents = [prompt] if isinstance(prompt, str) else [m.get("content") for m in prompt]
-        text = "\0".join(content for content in contents if isinstance(content, str))
-        return recognized(self.prompt, rollout, text)
+        texts = [content for content in contents if isinstance(content, str)]
+        rest = iter(_without(self.prompt, rollout, texts, without))
+        if isinstance(prompt, str):
+            return next(rest), True
+        return self.chat(
+            [
+                {**message, "content": next(rest)} if isinstance(content, str) else message
+                for message, content in zip(prompt, contents, strict=True)
+            ]
+        )
+
+    def messages(self, rollout: Rollout, without: Collection[str] = ()) -> list[dict[str, str]]:
+        """Return the chat for a rollout without a prompt. Raises DataError without a question."""
+        if rollout.question is None:
+            raise DataError("missing; the prompt contains it, or add `prompt`", "question")
+        return self.prompt.messages(rollout, without)
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
         """Return the text of a chat, and whether the tokenizer adds special tokens to it.
@@ -259,59 +246,94 @@ class Contexts:
         )
 
 
-@dataclass
-class _Removal:
-    """The removal of documents from a prompt that was rendered elsewhere.
+DOCUMENT_FORMS = (
+    Prompt(""),
+    Prompt("", document="[{label}] {text}"),
+    Prompt("", untitled="{text}"),
+)
+"""Prompts with the forms of the documents in the prompts of all recipes of this package."""
 
-    `counts` is the number of occurrences of each removed document.
+
+def _recognized(prompt: Prompt, rollout: Rollout, text: str) -> Prompt:
+    """Return the prompt whose form the documents of a rollout have in a text.
+
+    The candidates are `prompt` and the forms of all recipes. The documents of another recipe must
+    occur as this recipe renders them: all together, with its separator, and nothing around them. If
+    several forms are possible, the longest one is returned, since a form can be a part of a longer
+    one. If none is possible, the result is `prompt`.
     """
+    best, most = prompt, 0
+    for candidate in (prompt, *DOCUMENT_FORMS):
+        blocks = list(_blocks_of(candidate, rollout).values())
+        joined = candidate.separator.join(blocks)
+        if len(joined) <= most or any(text.count(block) != 1 for block in blocks):
+            continue
+        if candidate is prompt or _is_rendered(joined, text, several=len(blocks) > 1):
+            best, most = candidate, len(joined)
+    return best
 
-    prompt: Prompt
-    rollout: Rollout
-    without: Collection[str]
-    counts: dict[str, int] = field(default_factory=dict)
 
-    def remove_from(self, text: str) -> str:
-        """Return a text without the documents, as the prompt renders it without them."""
-        for label, block in self._blocks():
-            count = text.count(block)
-            self.counts[label] = self.counts.get(label, 0) + count
-            if count == 1:
-                text = self._cut(text, block)
-        return text
+def _is_rendered(joined: str, text: str, *, several: bool) -> bool:
+    """Return whether documents are in a text with nothing of another form around them.
 
-    @cached_property
-    def _all_blocks(self) -> dict[str, str]:
-        return blocks_of(self.prompt, self.rollout)
+    A prompt can contain the label of the first of several documents in the middle of a line.
+    """
+    start = text.find(joined)
+    if start < 0:
+        return False
+    before, after = text[:start][-1:], text[start + len(joined) :][:1]
+    in_a_line = several and joined.startswith("[") and before == " "
+    return (before in _ENDS or in_a_line) and after in _ENDS and (several or joined[0] == "[")
 
-    def _blocks(self) -> Iterator[tuple[str, str]]:
-        return ((label, b) for label, b in self._all_blocks.items() if label in self.without)
 
-    def _cut(self, text: str, block: str) -> str:
-        """Return a text without a block, and without the separator to one other document.
+_ENDS = ("", "\n", "\0")
+"""What can be before and after documents: nothing, or the end of a line or of a message."""
 
-        A separator to other text, such as the empty line before the question, stays.
-        """
-        separator, others = self.prompt.separator, tuple(self._all_blocks.values())
-        start = text.index(block)
-        end = start + len(block)
-        after, before = end + len(separator), start - len(separator)
-        if text.startswith(separator, end) and text.startswith(others, after):
-            return text[:start] + text[after:]
-        if text.endswith(separator, 0, start) and text.endswith(others, 0, max(before, 0)):
-            return text[:before] + text[end:]
-        return text[:start] + text[end:]
 
-    def check(self) -> None:
-        """Raise DataError unless each document occurred exactly once."""
-        for label, block in self._blocks():
-            count = self.counts.get(label, 0)
-            if count == 1:
-                continue
+def _blocks_of(prompt: Prompt, rollout: Rollout) -> dict[str, str]:
+    """Return the documents of a rollout by label, in the form of a prompt."""
+    pairs = zip(rollout.labels, rollout.documents or (), strict=True)
+    return {label: prompt.block(label, document) for label, document in pairs}
+
+
+def _without(
+    prompt: Prompt, rollout: Rollout, texts: Sequence[str], without: Collection[str]
+) -> list[str]:
+    """Return the texts of a prompt that was rendered elsewhere, without these documents.
+
+    Raises DataError unless each of these documents is in the texts exactly once.
+    """
+    rest = list(texts)
+    if not without:
+        return rest
+    prompt = _recognized(prompt, rollout, "\0".join(texts))
+    blocks = _blocks_of(prompt, rollout)
+    for label in filter(without.__contains__, blocks):
+        block = blocks[label]
+        counts = [text.count(block) for text in rest]
+        if sum(counts) != 1:
             start = msgspec.json.encode(block[:60]).decode()
-            fault = "is not in it" if count == 0 else f"is {count} times in it"
+            fault = f"is {sum(counts)} times in it" if any(counts) else "is not in it"
             raise DataError(
                 f"document {label} cannot be left out: {start}… {fault}; describe the documents in "
                 "the prompt with a Prompt or the option `document_form`",
                 "prompt",
             )
+        at = counts.index(1)
+        rest[at] = _cut(rest[at], block, prompt.separator, tuple(blocks.values()))
+    return rest
+
+
+def _cut(text: str, block: str, separator: str, others: tuple[str, ...]) -> str:
+    """Return a text without a block, and without the separator to one other document.
+
+    A separator to other text, such as the empty line before the question, stays.
+    """
+    start = text.index(block)
+    end = start + len(block)
+    after, before = end + len(separator), start - len(separator)
+    if text.startswith(separator, end) and text.startswith(others, after):
+        return text[:start] + text[after:]
+    if text.endswith(separator, 0, start) and text.endswith(others, 0, max(before, 0)):
+        return text[:before] + text[end:]
+    return text[:start] + text[end:]

@@ -12,54 +12,56 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
+from rag_rewards.errors import (
+    BackendError,
+    RolloutError,
+    describe,
+    is_control_flow,
+    scoring_errors,
+)
 from rag_rewards.evidence.contexts import Contexts
+from rag_rewards.evidence.exchange import EvidenceUsage, Job, Outcomes, R, exchange
 from rag_rewards.evidence.needs import (
     ContradictionNeed,
     EntailmentNeed,
     EntitiesNeed,
-    LogProbsNeed,
-    MaskedAnswersNeed,
-    MaskedLogProbsNeed,
-    SimilarityNeed,
-    TurnLogProbsNeed,
-    VerdictNeed,
-)
-from rag_rewards.evidence.outcomes import (
-    HasNeeds,
+    Need,
     NeedsByRollout,
-    Outcomes,
-    R,
-    call_model,
-    further_needs,
+    SimilarityNeed,
+    VerdictNeed,
     needs_of_type,
-    unmet_needs,
 )
-from rag_rewards.evidence.policy_evidence import Place, PolicyEvidence, places_of
-from rag_rewards.evidence.protocols import (
-    NO_ENTITIES,
-    ContradictionModel,
-    EntailmentModel,
-    EntityJudge,
-    Judge,
-    Models,
-    Policy,
-)
-from rag_rewards.evidence.turn_evidence import TurnEvidence
-from rag_rewards.evidence.usage import EvidenceUsage
-from rag_rewards.groups import Groups
+from rag_rewards.evidence.policy_evidence import Place, PolicyEvidence
+from rag_rewards.evidence.protocols import Models, Policy
+from rag_rewards.groups import Groups, group_by_key
 from rag_rewards.prompts import GROUNDED, Prompt
-from rag_rewards.rollout import Entailment, Rollout, Similarity
+from rag_rewards.rollout import Rollout
 
 T = TypeVar("T")
 _MAX_ROUNDS = 8
 """Largest number of rounds in which evidence can raise further needs."""
+
+_TEXT_NEEDS: tuple[tuple[type[Need], ...], ...] = (
+    (EntailmentNeed, ContradictionNeed),
+    (SimilarityNeed,),
+    (VerdictNeed,),
+    (EntitiesNeed,),
+)
+"""The needs that models of texts meet. Those of one field are met one after another, so that its
+entries always have the same order."""
+
+
+class HasNeeds(Protocol):
+    """An object that declares its needs: a reward, a recipe or a curriculum."""
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]: ...
 
 
 @dataclass
@@ -123,20 +125,19 @@ class Gatherer:
         started = time.perf_counter()
         informed = list(rollouts)
         errors: dict[int, RolloutError] = {}
-        needs: NeedsByRollout = unmet_needs(reward, rollouts)
+        needs: NeedsByRollout = _unmet_needs(reward, dict(enumerate(rollouts)))
         for _ in range(_MAX_ROUNDS):
-            outcomes = Outcomes(len(rollouts))
+            outcomes = Outcomes(informed)
             await self._meet(needs, informed, groups, outcomes)
-            answered: list[int] = []
+            answered: dict[int, R] = {}
             for i in needs:
                 result = outcomes.result(i, informed[i])
                 if isinstance(result, RolloutError):
                     errors[i] = result
                 elif result is not informed[i]:
-                    informed[i] = result
-                    answered.append(i)
-            needs = further_needs(reward, informed, needs, answered)
-            if not needs:
+                    informed[i] = answered[i] = result
+            needs = _unmet_needs(reward, answered, needs)
+            if not any(needs.values()):
                 break
         self.usage.seconds += time.perf_counter() - started
         return [errors.get(i, rollout) for i, rollout in enumerate(informed)]
@@ -149,19 +150,53 @@ class Gatherer:
         outcomes: Outcomes,
     ) -> None:
         """Call all models for the needs of a round."""
-        tasks: list[Coroutine[Any, Any, None]] = []
-        if (policy := self.models.policy) is not None:
-            places = places_of(rollouts, groups)
-            tasks.append(self._policy_evidence(policy, needs, rollouts, places, outcomes))
-        if (entailment := self.models.entailment) is not None:
-            tasks.append(self._entailments(entailment, needs, rollouts, outcomes))
-        if (similarity := self.models.similarity) is not None:
-            call, texts = similarity.similarity, needs_of_type(needs, SimilarityNeed)
-            tasks.append(self._pairs(texts, call, "similarity", _similarity, rollouts, outcomes))
-        if (judge := self.models.judge) is not None:
-            tasks.append(self._verdicts(judge, needs, rollouts, outcomes))
-            tasks.append(self._entities(judge, needs, outcomes))
+        tasks = [self._text_evidence(kinds, needs, outcomes) for kinds in _TEXT_NEEDS]
+        policy = self.models.policy
+        if policy is not None and any(
+            need.model_kind == "policy" for own in needs.values() for need in own
+        ):
+            tasks.append(self._policy_evidence(policy, needs, rollouts, groups, outcomes))
         await _run_all(tasks)
+
+    async def _text_evidence(
+        self, kinds: Sequence[type[Need]], needs: NeedsByRollout, outcomes: Outcomes
+    ) -> None:
+        """Add the evidence for these types of needs from the model of texts that provides it."""
+        for kind in kinds:
+            if (model := getattr(self.models, kind.model_kind)) is None:
+                continue
+            jobs = [
+                Job(need.requests, [i], partial(outcomes.store, i, need), need.path, need.combine)
+                for i, own in needs_of_type(needs, kind).items()
+                for need in own
+                if need.requests
+            ]
+            count = len(await exchange(partial(kind.call, model), jobs, outcomes))
+            if kind.model_kind == "judge":
+                self.usage.verdicts += count
+            else:
+                self.usage.pairs += count
+
+    async def _policy_evidence(
+        self,
+        policy: Policy,
+        needs: NeedsByRollout,
+        rollouts: Sequence[Rollout],
+        groups: Groups | None,
+        outcomes: Outcomes,
+    ) -> None:
+        await self.check(policy)
+        contexts = Contexts(
+            policy.tokenizer,
+            self.prompt,
+            policy.max_length,
+            self.truncate,
+            self.template,
+            self.response_limit,
+        )
+        places = _places(rollouts, groups)
+        evidence = PolicyEvidence(policy, contexts, rollouts, places, outcomes, self.usage)
+        await _run_all([evidence.log_probabilities(needs), evidence.masked_answers(needs)])
 
     async def check(self, policy: Policy) -> None:
         """Run the policy's self-check once; concurrent callers wait for it.
@@ -178,168 +213,35 @@ class Gatherer:
         if not self._is_checked:
             await asyncio.to_thread(check_once)
 
-    async def _policy_evidence(
-        self,
-        policy: Policy,
-        needs: NeedsByRollout,
-        rollouts: Sequence[Rollout],
-        places: Sequence[Place],
-        outcomes: Outcomes,
-    ) -> None:
-        logprobs = needs_of_type(needs, LogProbsNeed)
-        masked_answers = needs_of_type(needs, MaskedAnswersNeed)
-        masked_logprobs = needs_of_type(needs, MaskedLogProbsNeed)
-        turn_logprobs = needs_of_type(needs, TurnLogProbsNeed)
-        if not (logprobs or masked_answers or masked_logprobs or turn_logprobs):
-            return
-        await self.check(policy)
-        contexts = Contexts(
-            policy.tokenizer,
-            self.prompt,
-            policy.max_length,
-            self.truncate,
-            self.template,
-            self.response_limit,
-        )
-        evidence = PolicyEvidence(policy, contexts, rollouts, places, outcomes, self.usage)
-        await _run_all(
-            [
-                evidence.logprobs(logprobs),
-                evidence.masked_answers(masked_answers),
-                evidence.masked_logprobs(masked_logprobs),
-                TurnEvidence(evidence, turn_logprobs).gather(),
-            ]
-        )
 
-    async def _entailments(
-        self,
-        model: EntailmentModel,
-        needs: NeedsByRollout,
-        rollouts: Sequence[Rollout],
-        outcomes: Outcomes,
-    ) -> None:
-        """Add the probabilities of entailments and contradictions."""
-        both = needs_of_type(needs, ContradictionNeed)
-        call: Callable[[Sequence[tuple[str, str]]], Awaitable[Sequence[Any]]] = _no_contradictions
-        if isinstance(model, ContradictionModel):
-            call = model.entail_and_contradict
-        await self._pairs(both, call, "nli", _contradiction, rollouts, outcomes)
-        pairs = needs_of_type(needs, EntailmentNeed)
-        await self._pairs(pairs, model.entail, "nli", _entailment, rollouts, outcomes)
+def _unmet_needs(
+    reward: HasNeeds, rollouts: Mapping[int, Rollout], earlier: NeedsByRollout | None = None
+) -> dict[int, list[Need]]:
+    """Return the needs of rollouts that their evidence does not meet, by position.
 
-    async def _pairs(
-        self,
-        needs: Mapping[int, Sequence[EntailmentNeed | ContradictionNeed | SimilarityNeed]],
-        call: Callable[[Sequence[tuple[str, str]]], Awaitable[Sequence[Any]]],
-        field_name: str,
-        entry: Callable[[str, str, Any], Entailment | Similarity],
-        rollouts: Sequence[Rollout],
-        outcomes: Outcomes,
-    ) -> None:
-        """Add numbers about pairs of texts, as entries of this evidence field."""
-        pairs = list(dict.fromkeys(astuple(need) for own in needs.values() for need in own))
-        results = await call_model(lambda: call(pairs), len(pairs))
-        result_of = dict(zip(pairs, results, strict=True))
-        self.usage.pairs += len(pairs)
-        for i, own in needs.items():
-            known = outcomes.evidence[i].get(field_name) or getattr(rollouts[i], field_name)
-            entries = list(known or ())
-            for pair in map(astuple, own):
-                result = result_of[pair]
-                if isinstance(result, BaseException):
-                    outcomes.fail(i, result, field_name)
-                else:
-                    first, second = pair
-                    entries.append(entry(first, second, result))
-            outcomes.evidence[i][field_name] = tuple(entries)
-
-    async def _verdicts(
-        self,
-        judge: Judge,
-        needs: NeedsByRollout,
-        rollouts: Sequence[Rollout],
-        outcomes: Outcomes,
-    ) -> None:
-        """Add the verdicts of a judge."""
-        of_verdicts = needs_of_type(needs, VerdictNeed)
-        questions = list(
-            dict.fromkeys(
-                question
-                for own in of_verdicts.values()
-                for need in own
-                for question in need.questions
-            )
-        )
-        answers = await call_model(lambda: judge.judge(questions), len(questions))
-        self.usage.verdicts += len(questions)
-        answer_of = dict(zip(questions, answers, strict=True))
-        for i, own in of_verdicts.items():
-            verdicts: dict[str, Any] = dict(rollouts[i].verdicts or {})
-            for need in own:
-                verdict = _any_yes([answer_of[question] for question in need.questions])
-                if isinstance(verdict, BaseException):
-                    outcomes.fail(i, verdict, f"verdicts.{need.component}")
-                elif verdict is not None:
-                    verdicts[need.component] = verdict
-            outcomes.evidence[i]["verdicts"] = verdicts
-
-    async def _entities(self, judge: Judge, needs: NeedsByRollout, outcomes: Outcomes) -> None:
-        """Add the names that a judge reads from responses."""
-        of_entities = needs_of_type(needs, EntitiesNeed)
-        question_of = {i: own[0].question for i, own in of_entities.items()}
-        questions = list(dict.fromkeys(q for q in question_of.values() if q is not None))
-        if not questions:
-            return
-        if isinstance(judge, EntityJudge):
-            reader = judge
-            answers = await call_model(lambda: reader.entities(questions), len(questions))
-        else:
-            answers = [BackendError(NO_ENTITIES)] * len(questions)
-        self.usage.verdicts += len(questions)
-        answer_of = dict(zip(questions, answers, strict=True))
-        for i, question in question_of.items():
-            if question is None:
-                continue
-            answer = answer_of[question]
-            if isinstance(answer, BaseException):
-                outcomes.fail(i, answer, "entities")
-            else:
-                outcomes.evidence[i]["entities"] = dict(answer)
-
-
-async def _no_contradictions(pairs: Sequence[tuple[str, str]]) -> list[Any]:
-    raise BackendError(
-        "the entailment model has no label for contradiction: set nli to a model with three labels"
-    )
-
-
-def _entailment(premise: str, hypothesis: str, entailment: float) -> Entailment:
-    return Entailment(premise=premise, hypothesis=hypothesis, entailment=entailment)
-
-
-def _contradiction(premise: str, hypothesis: str, both: tuple[float, float]) -> Entailment:
-    entailment, contradiction = both
-    return Entailment(
-        premise=premise,
-        hypothesis=hypothesis,
-        entailment=entailment,
-        contradiction=contradiction,
-    )
-
-
-def _similarity(text: str, reference: str, similarity: float) -> Similarity:
-    return Similarity(text=text, reference=reference, similarity=similarity)
-
-
-def _any_yes(answers: Sequence[int | BaseException]) -> int | BaseException | None:
-    """Return 1 if any answer is 1; otherwise an error, which may hide a 1; otherwise 0.
-
-    Returns None without answers.
+    A rollout whose needs raise an error has none: scoring raises the same error. `earlier` contains
+    the needs that are not requested again.
     """
-    if any(answer == 1 for answer in answers if isinstance(answer, int)):
-        return 1
-    error = next((answer for answer in answers if isinstance(answer, BaseException)), None)
-    return error or (0 if answers else None)
+    needs: dict[int, list[Need]] = {}
+    for i, rollout in rollouts.items():
+        requested = set((earlier or {}).get(i, ()))
+        try:
+            with scoring_errors():
+                unmet = [need for need in reward.needs(rollout) if not need.is_met(rollout)]
+        except RolloutError:
+            continue
+        needs[i] = [need for need in unmet if need not in requested]
+    return needs
+
+
+def _places(rollouts: Sequence[Rollout], groups: Groups | None) -> list[Place]:
+    """Return the place of each rollout; without `groups`, the rollouts' own keys form groups."""
+    if groups is None:
+        groups = group_by_key(rollouts)
+    places: dict[int, Place] = {}
+    for number, group in enumerate(groups):
+        places.update({i: (number, position) for position, i in enumerate(group)})
+    return [places.get(i, (("alone", i), 0)) for i in range(len(rollouts))]
 
 
 async def _selfcheck(policy: Policy) -> None:

@@ -1,17 +1,24 @@
 """Needs: the model outputs that a reward requires for a rollout.
 
 `needs(rollout)` of a reward returns them. Evidence of the rollout meets a need; otherwise a model
-of the kind `model_kind` provides it.
+of the kind `model_kind` provides it. A need determines the field of the evidence that it concerns,
+the error of a row without it, and the form in which the output of a model is stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
-from rag_rewards.errors import DataError, shorten
-from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
-from rag_rewards.rollout import Rollout
+from rag_rewards.errors import BackendError, DataError, SettingError, shorten
+from rag_rewards.evidence.protocols import (
+    NO_ENTITIES,
+    EntityQuestion,
+    JudgeQuestion,
+    TextPair,
+)
+from rag_rewards.rollout import Entailment, Rollout, Similarity
 from rag_rewards.text.sections import Tags
 from rag_rewards.turns.trajectory import READING, Reading
 
@@ -21,202 +28,103 @@ Baseline = Literal["previous", "empty", "random"]
 """What the likelihood of an answer after a turn is compared with."""
 
 
+class Need:
+    """A request for one piece of evidence.
+
+    model_kind  the kind of model that provides it
+    field_name  the field of the evidence that contains it
+    method      the method of a model of texts that provides it
+    no_method   the error of a model without this method
+    """
+
+    model_kind: ClassVar[ModelKind]
+    field_name: ClassVar[str]
+    method: ClassVar[str] = ""
+    no_method: ClassVar[str] = ""
+
+    @property
+    def part_name(self) -> str:
+        """The part of the field that contains the evidence, "" for all parts."""
+        return ""
+
+    @property
+    def path(self) -> str:
+        """The path of the evidence in a row."""
+        return f"{self.field_name}.{self.part_name}" if self.part_name else self.field_name
+
+    @property
+    def fault(self) -> str:
+        """What a row without the evidence lacks, and how to add it."""
+        raise NotImplementedError
+
+    def unmet(self) -> DataError:
+        """Return the error of a row without the evidence."""
+        return DataError(self.fault, self.path)
+
+    def is_met(self, rollout: Rollout) -> bool:
+        """Return whether the rollout contains the evidence."""
+        value = getattr(rollout, self.field_name)
+        if isinstance(value, dict):
+            return value.get(self.part_name) is not None
+        return getattr(value, self.part_name, None) is not None
+
+    @property
+    def requests(self) -> tuple[Any, ...]:
+        """The requests to a model of texts. Those to a policy contain a whole group."""
+        return ()
+
+    @classmethod
+    async def call(cls, model: Any, requests: Sequence[Any]) -> Sequence[Any]:
+        """Return the results of a model of texts for requests of this type."""
+        if (method := getattr(model, cls.method, None)) is None:
+            raise BackendError(cls.no_method)
+        results: Sequence[Any] = await method(requests)
+        return results
+
+    def combine(self, results: Sequence[Any]) -> Any:
+        """Return one result, or an error, from the results of all requests."""
+        return results[0]
+
+    def parts(self, result: Any) -> Mapping[Any, Any]:
+        """Return the parts of the field that contain a result, by key."""
+        return {self.part_name: result} if self.part_name else {**result}
+
+
+NeedsByRollout = Mapping[int, Sequence[Need]]
+"""Position of a rollout → its needs."""
+N = TypeVar("N", bound=Need)
+
+
+def needs_of_type(needs: NeedsByRollout, kind: type[N]) -> dict[int, list[N]]:
+    """Return the needs of one type, without rollouts that have none."""
+    of_type: dict[int, list[N]] = {}
+    for i, own in needs.items():
+        for need in own:
+            if isinstance(need, kind):
+                of_type.setdefault(i, []).append(need)
+    return of_type
+
+
+# --- a policy ----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class LogProbsNeed:
+class LogProbsNeed(Need):
     """Token log-probabilities of the response, with all documents and without each of these."""
 
-    model_kind: ClassVar[ModelKind] = "policy"
+    model_kind = "policy"
+    field_name = "logprobs"
     without: tuple[str, ...]
+
+    @property
+    def fault(self) -> str:
+        parts = "`full`" + "".join(f", `without.{label}`" for label in self.without)
+        return f"missing; add {parts}, with one value per response token, or set the option model"
 
     def is_met(self, rollout: Rollout) -> bool:
         return rollout.logprobs is not None and all(
             values_without(rollout, label) is not None for label in self.without
         )
-
-
-@dataclass(frozen=True)
-class MaskedAnswersNeed:
-    """LEAR's answer from a context in which everything except one part is masked."""
-
-    model_kind: ClassVar[ModelKind] = "policy"
-    part: str  # "rationale" or "evidence"
-    temperature: float = 0.0
-    max_tokens: int = 64
-    tags: Tags | None = field(default=None, compare=False, repr=False)
-
-    def is_met(self, rollout: Rollout) -> bool:
-        return getattr(rollout.masked_answers, self.part, None) is not None
-
-
-@dataclass(frozen=True)
-class MaskedLogProbsNeed:
-    """Log-probabilities of each gold alias after one of LEAR's contexts."""
-
-    model_kind: ClassVar[ModelKind] = "policy"
-    part: str  # "rationale", "evidence" or "full"
-    tags: Tags | None = field(default=None, compare=False, repr=False)
-
-    def is_met(self, rollout: Rollout) -> bool:
-        return getattr(rollout.masked_logprobs, self.part, None) is not None
-
-
-@dataclass(frozen=True)
-class TurnLogProbsNeed:
-    """Log-probabilities of the gold aliases before and after the turns of a search agent.
-
-    turns     number of turns
-    baseline  `previous`: after the prompt and after each turn but the last one; `empty`: also as if
-              the search of a turn had no hits; `random`: also with results of other prompts
-    draws     with baseline=random, number of prompts whose results replace those of a turn
-    template  text between a turn and the answer, see `evidence.answer_template`
-    aliases   `first`: only the first alias of each required answer
-    reading   how the turns are read
-    """
-
-    model_kind: ClassVar[ModelKind] = "policy"
-    turns: int
-    baseline: Baseline = "previous"
-    draws: int = 0
-    template: str = "igpo"
-    aliases: Literal["first", "all"] = "all"
-    reading: Reading = field(default=READING, compare=False, repr=False)
-
-    def is_met(self, rollout: Rollout) -> bool:
-        evidence = rollout.turn_logprobs
-        if evidence is None or self.baseline == "previous":
-            return evidence is not None
-        return getattr(evidence, self.baseline) is not None
-
-
-@dataclass(frozen=True)
-class EntailmentNeed:
-    """The probability that the premise entails the hypothesis."""
-
-    model_kind: ClassVar[ModelKind] = "entailment"
-    premise: str
-    hypothesis: str
-
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.entailment(self.premise, self.hypothesis) is not None
-
-
-@dataclass(frozen=True)
-class ContradictionNeed:
-    """The probability that the premise contradicts the hypothesis."""
-
-    model_kind: ClassVar[ModelKind] = "entailment"
-    premise: str
-    hypothesis: str
-
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.contradiction(self.premise, self.hypothesis) is not None
-
-
-@dataclass(frozen=True)
-class SimilarityNeed:
-    """The similarity of a text to a reference."""
-
-    model_kind: ClassVar[ModelKind] = "similarity"
-    text: str
-    reference: str
-
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.similarity_to(self.text, self.reference) is not None
-
-
-@dataclass(frozen=True)
-class VerdictNeed:
-    """The verdict of a judge on a component: 1 if the answer to any of the questions is 1."""
-
-    model_kind: ClassVar[ModelKind] = "judge"
-    component: str
-    questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
-
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.verdict(self.component) is not None
-
-
-@dataclass(frozen=True)
-class EntitiesNeed:
-    """The names that a response states for these placeholders."""
-
-    model_kind: ClassVar[ModelKind] = "judge"
-    placeholders: tuple[str, ...]
-    question: EntityQuestion | None = field(default=None, compare=False, repr=False)
-
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.entities is not None and all(
-            placeholder in rollout.entities for placeholder in self.placeholders
-        )
-
-
-Need = (
-    LogProbsNeed
-    | MaskedAnswersNeed
-    | MaskedLogProbsNeed
-    | TurnLogProbsNeed
-    | EntailmentNeed
-    | ContradictionNeed
-    | SimilarityNeed
-    | VerdictNeed
-    | EntitiesNeed
-)
-
-
-def unmet(need: Need) -> DataError:
-    """Return the error for an unmet need: the missing field, and how to add it."""
-    if isinstance(need, LogProbsNeed):
-        parts = "`full`" + "".join(f", `without.{label}`" for label in need.without)
-        return DataError(
-            f"missing; add {parts}, with one value per response token, or set the option model",
-            "logprobs",
-        )
-    if isinstance(need, MaskedAnswersNeed):
-        return DataError(
-            "missing; add the answer from the masked context, or set the option model",
-            f"masked_answers.{need.part}",
-        )
-    if isinstance(need, MaskedLogProbsNeed):
-        return DataError(
-            "missing; add one list per gold alias, or set the option model",
-            f"masked_logprobs.{need.part}",
-        )
-    if isinstance(need, TurnLogProbsNeed):
-        parts = "`prior` and `after`, with one list per gold alias"
-        if need.baseline != "previous":
-            parts = f"`{need.baseline}`, with an entry for each turn but the last one"
-        return DataError(f"missing; add {parts}, or set the option model", "turn_logprobs")
-    if isinstance(need, EntailmentNeed):
-        return DataError(
-            f"no entry for premise {shorten(need.premise, 60)!r} and hypothesis "
-            f"{shorten(need.hypothesis, 60)!r}; add it, set the option nli to an entailment "
-            "model, or set citation.judge_by=gold if the recipe has this setting",
-            "nli",
-        )
-    if isinstance(need, ContradictionNeed):
-        return DataError(
-            f"no entry with `contradiction` for premise {shorten(need.premise, 60)!r} and "
-            f"hypothesis {shorten(need.hypothesis, 60)!r}; add it, or set the option nli to a "
-            "model with the label contradiction",
-            "nli",
-        )
-    if isinstance(need, EntitiesNeed):
-        names = ", ".join(need.placeholders)
-        return DataError(
-            f"missing; add the name that the response states for each of {names}, or null, or set "
-            "the option judge",
-            "entities",
-        )
-    if isinstance(need, SimilarityNeed):
-        text = shorten(need.text, 60)
-        return DataError(
-            f"no entry for text {text!r}; add it, or set the option similarity", "similarity"
-        )
-    return DataError(
-        "missing; add the verdict of a judge (0 or 1), set the option judge, or choose a setting "
-        "without a judge",
-        f"verdicts.{need.component}",
-    )
 
 
 def values_without(rollout: Rollout, label: str) -> tuple[float, ...] | None:
@@ -231,3 +139,260 @@ def values_without(rollout: Rollout, label: str) -> tuple[float, ...] | None:
         if values is not None and rollout.label_of(reference) == label:
             return values
     return None
+
+
+@dataclass(frozen=True)
+class MaskedAnswersNeed(Need):
+    """LEAR's answer from a context in which everything except one part is masked."""
+
+    model_kind = "policy"
+    field_name = "masked_answers"
+    fault = "missing; add the answer from the masked context, or set the option model"
+    part: str  # "rationale" or "evidence"
+    temperature: float = 0.0
+    max_tokens: int = 64
+    tags: Tags | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def part_name(self) -> str:
+        return self.part
+
+
+@dataclass(frozen=True)
+class MaskedLogProbsNeed(Need):
+    """Log-probabilities of each gold alias after one of LEAR's contexts."""
+
+    model_kind = "policy"
+    field_name = "masked_logprobs"
+    fault = "missing; add one list per gold alias, or set the option model"
+    part: str  # "rationale", "evidence" or "full"
+    tags: Tags | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def part_name(self) -> str:
+        return self.part
+
+
+ANSWER_TEMPLATES = {
+    "igpo": "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n"
+    "</answer>",
+    "plain": "\n<answer> {answer} </answer>",
+}
+"""Texts between a turn of a search agent and the answer whose likelihood is measured, by name.
+Sources: IGPO, released code at 745078b, scrl/llm_agent/generation.py; IG-Search, released code at
+da299c4 (plain)."""
+
+
+def before_answer(template: str) -> str:
+    """Return the text before the answer, of a template by its name or of a text with {answer}.
+
+    Raises SettingError for a text that does not contain {answer} exactly once.
+
+    >>> before_answer("plain")
+    '\\n<answer> '
+    """
+    text = ANSWER_TEMPLATES.get(template, template)
+    if (count := text.count("{answer}")) != 1:
+        names = ", ".join(ANSWER_TEMPLATES)
+        raise SettingError(
+            f"template: must be {names} or a text that contains {{answer}} once, found it {count} "
+            "times"
+        )
+    return text[: text.index("{answer}")]
+
+
+@dataclass(frozen=True)
+class TurnLogProbsNeed(Need):
+    """Log-probabilities of the gold aliases before and after the turns of a search agent.
+
+    turns     number of turns
+    baseline  `previous`: after the prompt and after each turn but the last one; `empty`: also as if
+              the search of a turn had no hits; `random`: also with results of other prompts
+    draws     with baseline=random, number of prompts whose results replace those of a turn
+    template  text between a turn and the answer, see `before_answer`
+    aliases   `first`: only the first alias of each required answer
+    reading   how the turns are read
+    """
+
+    model_kind = "policy"
+    field_name = "turn_logprobs"
+    turns: int
+    baseline: Baseline = "previous"
+    draws: int = 0
+    template: str = "igpo"
+    aliases: Literal["first", "all"] = "all"
+    reading: Reading = field(default=READING, compare=False, repr=False)
+
+    @property
+    def fault(self) -> str:
+        parts = "`prior` and `after`, with one list per gold alias"
+        if self.baseline != "previous":
+            parts = f"`{self.baseline}`, with an entry for each turn but the last one"
+        return f"missing; add {parts}, or set the option model"
+
+    def is_met(self, rollout: Rollout) -> bool:
+        evidence = rollout.turn_logprobs
+        if evidence is None or self.baseline == "previous":
+            return evidence is not None
+        return getattr(evidence, self.baseline) is not None
+
+
+# --- entailment and similarity -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EntailmentNeed(Need):
+    """The probability that the premise entails the hypothesis."""
+
+    model_kind = "entailment"
+    field_name = "nli"
+    method = "entail"
+    premise: str
+    hypothesis: str
+
+    @property
+    def fault(self) -> str:
+        return (
+            f"no entry for premise {shorten(self.premise, 60)!r} and hypothesis "
+            f"{shorten(self.hypothesis, 60)!r}; add it, set the option nli to an entailment "
+            "model, or set citation.judge_by=gold if the recipe has this setting"
+        )
+
+    def is_met(self, rollout: Rollout) -> bool:
+        return rollout.entailment(self.premise, self.hypothesis) is not None
+
+    @property
+    def requests(self) -> tuple[TextPair, ...]:
+        return ((self.premise, self.hypothesis),)
+
+    def parts(self, result: float) -> dict[TextPair, Entailment]:
+        entry = Entailment(premise=self.premise, hypothesis=self.hypothesis, entailment=result)
+        return {(self.premise, self.hypothesis): entry}
+
+
+@dataclass(frozen=True)
+class ContradictionNeed(Need):
+    """The probability that the premise contradicts the hypothesis."""
+
+    model_kind = "entailment"
+    field_name = "nli"
+    method = "entail_and_contradict"
+    no_method = (
+        "the entailment model has no label for contradiction: set nli to a model with three labels"
+    )
+    premise: str
+    hypothesis: str
+
+    @property
+    def fault(self) -> str:
+        return (
+            f"no entry with `contradiction` for premise {shorten(self.premise, 60)!r} and "
+            f"hypothesis {shorten(self.hypothesis, 60)!r}; add it, or set the option nli to a "
+            "model with the label contradiction"
+        )
+
+    def is_met(self, rollout: Rollout) -> bool:
+        return rollout.contradiction(self.premise, self.hypothesis) is not None
+
+    @property
+    def requests(self) -> tuple[TextPair, ...]:
+        return ((self.premise, self.hypothesis),)
+
+    def parts(self, result: tuple[float, float]) -> dict[TextPair, Entailment]:
+        entailment, contradiction = result
+        entry = Entailment(
+            premise=self.premise,
+            hypothesis=self.hypothesis,
+            entailment=entailment,
+            contradiction=contradiction,
+        )
+        return {(self.premise, self.hypothesis): entry}
+
+
+@dataclass(frozen=True)
+class SimilarityNeed(Need):
+    """The similarity of a text to a reference."""
+
+    model_kind = "similarity"
+    field_name = "similarity"
+    method = "similarity"
+    text: str
+    reference: str
+
+    @property
+    def fault(self) -> str:
+        text = shorten(self.text, 60)
+        return f"no entry for text {text!r}; add it, or set the option similarity"
+
+    def is_met(self, rollout: Rollout) -> bool:
+        return rollout.similarity_to(self.text, self.reference) is not None
+
+    @property
+    def requests(self) -> tuple[TextPair, ...]:
+        return ((self.text, self.reference),)
+
+    def parts(self, result: float) -> dict[TextPair, Similarity]:
+        entry = Similarity(text=self.text, reference=self.reference, similarity=result)
+        return {(self.text, self.reference): entry}
+
+
+# --- a judge -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class VerdictNeed(Need):
+    """The verdict of a judge on a component: 1 if the answer to any of the questions is 1."""
+
+    model_kind = "judge"
+    field_name = "verdicts"
+    method = "judge"
+    fault = (
+        "missing; add the verdict of a judge (0 or 1), set the option judge, or choose a setting "
+        "without a judge"
+    )
+    component: str
+    questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def part_name(self) -> str:
+        return self.component
+
+    @property
+    def requests(self) -> tuple[JudgeQuestion, ...]:
+        return self.questions
+
+    def combine(self, results: Sequence[Any]) -> Any:
+        """Return 1 if any answer is 1; otherwise an error, which may hide a 1; otherwise 0."""
+        answers = [each for each in results if not isinstance(each, BaseException)]
+        if 1 in answers or len(answers) == len(results):
+            return int(1 in answers)
+        return next(each for each in results if isinstance(each, BaseException))
+
+
+@dataclass(frozen=True)
+class EntitiesNeed(Need):
+    """The names that a response states for these placeholders."""
+
+    model_kind = "judge"
+    field_name = "entities"
+    method = "entities"
+    no_method = NO_ENTITIES
+    placeholders: tuple[str, ...]
+    question: EntityQuestion | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def fault(self) -> str:
+        names = ", ".join(self.placeholders)
+        return (
+            f"missing; add the name that the response states for each of {names}, or null, or set "
+            "the option judge"
+        )
+
+    def is_met(self, rollout: Rollout) -> bool:
+        return rollout.entities is not None and all(
+            placeholder in rollout.entities for placeholder in self.placeholders
+        )
+
+    @property
+    def requests(self) -> tuple[EntityQuestion, ...]:
+        return () if self.question is None else (self.question,)

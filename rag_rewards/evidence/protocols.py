@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 TokenIds = tuple[int, ...]
 """A sequence of token ids."""
+TextPair = tuple[str, str]
+"""A premise and a hypothesis, or a text and a reference."""
 
 
 # --- a policy ----------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ class EntailmentModel(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
-    async def entail(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float | Exception]: ...
+    async def entail(self, pairs: Sequence[TextPair]) -> Sequence[float | Exception]: ...
     async def close(self) -> None: ...
 
 
@@ -170,7 +172,7 @@ class ContradictionModel(EntailmentModel, Protocol):
     """An entailment model that also gives the probability, 0 to 1, of a contradiction."""
 
     async def entail_and_contradict(
-        self, pairs: Sequence[tuple[str, str]]
+        self, pairs: Sequence[TextPair]
     ) -> Sequence[tuple[float, float] | Exception]:
         """Return the probabilities of entailment and of contradiction, or the error, by pair."""
         ...
@@ -185,7 +187,7 @@ class SimilarityModel(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
-    async def similarity(self, pairs: Sequence[tuple[str, str]]) -> Sequence[float | Exception]: ...
+    async def similarity(self, pairs: Sequence[TextPair]) -> Sequence[float | Exception]: ...
     async def close(self) -> None: ...
 
 

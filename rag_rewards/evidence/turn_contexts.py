@@ -8,9 +8,11 @@ therefore the beginning of the next one, unless a chat template changes earlier 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, chain, pairwise
 from typing import Any, Protocol
 
 import msgspec
@@ -18,7 +20,6 @@ import msgspec
 from rag_rewards.documents import Document, Message
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.contexts import Contexts
-from rag_rewards.evidence.document_removal import without_document
 from rag_rewards.evidence.protocols import TokenIds
 from rag_rewards.rollout import Rollout
 from rag_rewards.turns.dialects import Dialect
@@ -82,35 +83,30 @@ def _has_spans(rollout: Rollout, run: Trajectory) -> bool:
 class TokenContexts:
     """Contexts that consist of the tokens of the prompt, of each turn, and of each reply.
 
-    `texts` are the replies as text, "" for none.
+    prompt   the tokens before the first turn
+    own      the tokens of each turn but the last one
+    replies  the tokens of the reply to each of these turns
+    texts    the replies as text, "" for none
+
+    Raises DataError for contexts with more than `MOST_TOKENS` tokens in total.
     """
 
     contexts: Contexts
     run: Trajectory
-    before: Sequence[TokenIds]
+    prompt: TokenIds
     own: Sequence[TokenIds]
     replies: Sequence[TokenIds]
     texts: Sequence[str]
 
-    @classmethod
-    def of(
-        cls,
-        contexts: Contexts,
-        run: Trajectory,
-        prompt: TokenIds,
-        own: Sequence[TokenIds],
-        replies: Sequence[TokenIds],
-        texts: Sequence[str],
-    ) -> TokenContexts:
-        length, total = len(prompt), len(prompt)
-        for turn, reply in zip(own[:-1], replies[:-1], strict=True):
-            length += len(turn) + len(reply)
-            total += length
-        _check_total(total, len(own))
-        before = [prompt]
-        for turn, reply in zip(own[:-1], replies[:-1], strict=True):
-            before.append(before[-1] + turn + reply)
-        return cls(contexts, run, before, own, replies, texts)
+    def __post_init__(self) -> None:
+        sizes = map(len, chain.from_iterable(zip(self.own, self.replies, strict=True)))
+        lengths = list(accumulate(sizes, initial=len(self.prompt)))
+        _check_total(sum(lengths[::2]), len(lengths[::2]))
+
+    @cached_property
+    def before(self) -> Sequence[TokenIds]:
+        steps = zip(self.own, self.replies, strict=True)
+        return list(accumulate((turn + reply for turn, reply in steps), initial=self.prompt))
 
     def results(self, turn: int) -> str | None:
         span = self._span(turn)
@@ -135,8 +131,8 @@ class TokenContexts:
 
         Raises DataError if no reply contains it.
         """
-        context, count = self.before[0], 0
-        for turn, reply, text in zip(self.own[:-1], self.replies, self.texts, strict=False):
+        context, count = self.prompt, 0
+        for turn, reply, text in zip(self.own, self.replies, self.texts, strict=True):
             rest = without_document(text, document)
             count += rest != text
             context += turn + (reply if rest == text else self.contexts.tokens(rest))
@@ -158,12 +154,11 @@ class TokenContexts:
 def _of_spans(contexts: Contexts, rollout: Rollout, run: Trajectory) -> TokenContexts:
     ids = rollout.response_token_ids or ()
     spans = [turn.token_span or (0, 0) for turn in run.turns]
-    ends = [start for start, _ in spans[1:]] + [len(ids)]
-    replies = [ids[end:after] for (_, end), after in zip(spans, ends, strict=True)]
+    replies = [ids[end:start] for (_, end), (start, _) in pairwise(spans)]
     texts = [contexts.tokenizer.decode(reply) if reply else "" for reply in replies]
     prompt = _prompt(contexts, rollout) + ids[: spans[0][0]]
-    own = [ids[start:end] for start, end in spans]
-    return TokenContexts.of(contexts, run, prompt, own, replies, texts)
+    own = [ids[slice(*span)] for span in spans[:-1]]
+    return TokenContexts(contexts, run, prompt, own, replies, texts)
 
 
 def _of_texts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> TokenContexts:
@@ -184,8 +179,7 @@ def _of_texts(contexts: Contexts, rollout: Rollout, run: Trajectory) -> TokenCon
         if turn.token_span is not None and rollout.response_token_ids is not None:
             given = rollout.response_token_ids[slice(*turn.token_span)]
         own.append(contexts.tokens(text) if given is None else given)
-    prompt = _prompt(contexts, rollout)
-    return TokenContexts.of(contexts, run, prompt, [*own, ()], [*replies, ()], [*texts, ""])
+    return TokenContexts(contexts, run, _prompt(contexts, rollout), own, replies, texts)
 
 
 def _prompt(contexts: Contexts, rollout: Rollout) -> TokenIds:
@@ -231,6 +225,99 @@ def results_span(text: str, observation: str | None, dialect: Dialect) -> tuple[
     if dialect.block or not observation or (start := text.find(observation)) < 0:
         return None
     return start, start + len(observation)
+
+
+def leave_one_out_of_turns(
+    contexts: Contexts, rollout: Rollout, labels: Sequence[str], response: int = 0
+) -> tuple[TokenIds, dict[str, TokenIds]]:
+    """Return the context before the last turn, and the same without each of these documents.
+
+    A document is removed from each reply of the environment that contains it. The words of the
+    policy and the numbers of the other documents do not change. `response` is the number of tokens
+    of the longest last turn of the group. Raises DataError for an unknown label, for a document
+    that no reply contains, and for a context that is too long.
+    """
+    turns = token_contexts(contexts, rollout, rollout.trajectory())
+    full, most = turns.before[-1], contexts.max_length
+    if most is not None and len(full) + response > most:
+        raise DataError(
+            f"the context of the last turn has {len(full):,} tokens and the turn {response:,}, "
+            f"more than the model's maximum of {most:,}",
+            f"turns[{len(turns.before) - 1}]",
+        )
+    by_label = dict(zip(rollout.labels, rollout.documents or (), strict=True))
+    without: dict[str, TokenIds] = {}
+    for label in labels:
+        if label not in by_label:
+            raise DataError(
+                f"document {label} cannot be left out: the row has no such document", "documents"
+            )
+        without[label] = turns.without(by_label[label], label)
+    return full, without
+
+
+# --- removal of a document from a reply ----------------------------------------------------------
+
+_HEAD = re.compile(r"(?:Doc \d+(?:\(Title: [^\n]*\))?|\(\d+\)|\[\d+\])[ \t]*\Z")
+"""The number and the title before the text of a document, as dialects write them."""
+Range = tuple[int, int]
+
+
+def without_document(reply: str, document: Document) -> str:
+    """Return a reply without each occurrence of a document, with its number and its title.
+
+    >>> reply = '<information>Doc 1(Title: "A") x y\\nDoc 2(Title: "B") z\\n</information>'
+    >>> without_document(reply, Document(text="x y"))
+    '<information>Doc 2(Title: "B") z\\n</information>'
+    >>> without_document('[{"text": "x"}, {"text": "z"}]', Document(text="x"))
+    '[{"text": "z"}]'
+    """
+    if not document.text.strip():
+        return reply
+    escaped = msgspec.json.encode(document.text).decode()
+    if escaped in reply:
+        return _cut(reply, re.escape(escaped), _object)
+    # The text of a document is not a part of a longer word or line.
+    plain = rf"(?:(?<=[\s>)\]])|\A){re.escape(document.text.strip())}(?=[ \t]*(?:\n|<|\Z))"
+    return _cut(reply, plain, _lines)
+
+
+def _cut(reply: str, pattern: str, entry: Callable[[str, int, int, int], Range]) -> str:
+    """Return a reply without the entries around each match of a pattern."""
+    parts: list[str] = []
+    at = 0
+    for match in re.finditer(pattern, reply):
+        if match.start() < at:
+            continue
+        start, end = entry(reply, match.start(), match.end(), at)
+        parts.append(reply[at:start])
+        at = end
+    return "".join(parts) + reply[at:]
+
+
+def _lines(reply: str, start: int, end: int, least: int) -> Range:
+    """Return the range of the lines of a document, with its number and title."""
+    line = max(reply.rfind("\n", least, start) + 1, least)
+    head = _HEAD.search(reply, line, start)
+    return head.start() if head else start, end + reply.startswith("\n", end)
+
+
+def _object(reply: str, start: int, end: int, least: int) -> Range:
+    """Return the range of the JSON object of a document, with one comma beside it."""
+    opening, closing = reply.rfind("{", least, start), reply.find("}", end)
+    if opening < 0 or closing < 0 or not _is_object(reply[opening : closing + 1]):
+        return start, start
+    if after := re.compile(r"\s*,\s*").match(reply, closing + 1):
+        return opening, after.end()
+    before = reply[least:opening].rstrip()
+    return (least + len(before) - 1 if before.endswith(",") else opening), closing + 1
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 # --- chats -------------------------------------------------------------------------------------
@@ -310,11 +397,7 @@ def _prompt_messages(
     """Return the messages of the prompt, unless they are at the beginning of the response."""
     if isinstance(rollout.prompt, list):
         return list(rollout.prompt)
-    if response[0].role != "assistant":
-        return []
-    if rollout.question is None:
-        raise DataError("missing; the prompt contains it, or add `prompt`", "question")
-    return list(contexts.prompt.messages(rollout))
+    return [] if response[0].role != "assistant" else list(contexts.messages(rollout))
 
 
 def _as_chat(message: Message) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -38,12 +39,17 @@ def absolute_models(models: ModelOptions) -> ModelOptions:
 
 
 def absolute_recipe(spec: RecipeSpec) -> RecipeSpec:
-    """Return a recipe whose `path/to/file.py:name` is absolute, also in the stages."""
+    """Return a recipe whose `path/to/file.py:name` is absolute, also in the stages.
+
+    Objects remain unchanged.
+    """
     stages = [each | {"recipe": _absolute_reference(each["recipe"])} for each in spec.stages]
     recipe = _absolute_reference(spec.recipe)
     return msgspec.structs.replace(spec, recipe=recipe, stages=stages)
 
 
-def _absolute_reference(recipe: str) -> str:
+def _absolute_reference(recipe: Any) -> Any:
+    if not isinstance(recipe, str):
+        return recipe
     place, _, name = recipe.rpartition(":")
     return f"{os.path.abspath(place)}:{name}" if place.endswith(".py") else recipe

@@ -10,12 +10,17 @@ from functools import partial
 from typing import IO
 
 from rag_rewards.errors import OptionError
-from rag_rewards.groups import LineGroup, key_digest, line_groups_by_key, line_groups_by_size
 from rag_rewards.io.compression import check_line, read_line
 from rag_rewards.io.sinks import temporary_file_error
 from rag_rewards.io.sources import Source
 from rag_rewards.io.storage import reading
 from rag_rewards.rows import Line, line_key
+from rag_rewards.rows.line_groups import (
+    LineGroup,
+    key_digest,
+    line_groups_by_key,
+    line_groups_by_size,
+)
 
 
 def read_groups(source: Source, size: int | None = None, sort: bool = False) -> Iterator[LineGroup]:

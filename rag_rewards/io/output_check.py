@@ -15,7 +15,7 @@ from rag_rewards.io.output import local_target, partial_of
 from rag_rewards.io.storage import input_files, is_remote, local_path, with_suffix
 
 SIDE_FILES = (
-    *(".partial", ".made", ".errors.jsonl", ".run.json", ".evidence.jsonl"),
+    *(".partial", ".made", ".errors.jsonl", ".run.json"),
     *(".card.md", ".dropped.jsonl", ".samples.jsonl"),
     *("-wal", "-shm", "-journal"),
 )

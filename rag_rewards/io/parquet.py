@@ -14,8 +14,8 @@ from rag_rewards.errors import UsageError, needs_extra
 from rag_rewards.io.compression import check_line
 from rag_rewards.io.file_version import unchanged
 from rag_rewards.io.output import Output, sync_file
+from rag_rewards.io.parquet_columns import scored_columns
 from rag_rewards.rows import Line
-from rag_rewards.rows.parquet import scored_columns
 
 BLOCK_ROWS = 512
 

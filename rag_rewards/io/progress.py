@@ -9,7 +9,7 @@ from rag_rewards.io.sources import Source
 from rag_rewards.rows import Totals
 
 if TYPE_CHECKING:
-    from rag_rewards.evidence.usage import EvidenceUsage
+    from rag_rewards.evidence.exchange import EvidenceUsage
 
 
 class Progress(AbstractContextManager["Progress"], Protocol):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from rag_rewards.errors import DataError, GroupError, OptionError, RolloutError, RowError
-from rag_rewards.groups import Groups, LineGroup, fail_groups, first_error
+from rag_rewards.groups import Groups, fail_groups, first_error
 from rag_rewards.io.grouped_lines import read_groups
 from rag_rewards.io.sinks import ErrorFile
 from rag_rewards.io.sources import Source
@@ -24,6 +24,7 @@ from rag_rewards.rows import (
     decode_line,
     error_record,
 )
+from rag_rewards.rows.line_groups import LineGroup
 
 RESPONSE_FIELDS = frozenset(
     (

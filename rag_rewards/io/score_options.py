@@ -12,12 +12,12 @@ from rag_rewards.io.grouped_lines import check_grouping
 from rag_rewards.io.output import partial_of
 from rag_rewards.io.storage import base_name, join, with_suffix
 from rag_rewards.rows import Totals
-from rag_rewards.scoring.ray_cluster import Engine, RayOptions, check_engine
 from rag_rewards.settings import check_choices
+from rag_rewards.shards.ray_cluster import Engine, RayOptions, check_engine
 
 if TYPE_CHECKING:
+    from rag_rewards.evidence.exchange import EvidenceUsage
     from rag_rewards.evidence.protocols import Judge
-    from rag_rewards.evidence.usage import EvidenceUsage
 
 OnOutput = Callable[[bytes], None]
 """A function that receives scored rows as JSON lines."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO
 
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, LineGroup, is_group_start
 from rag_rewards.io.compression import (
     DamagedError,
     check_line,
@@ -34,6 +33,7 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, Line, decode_row
 from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.rows.decoding import is_cut
+from rag_rewards.rows.line_groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, LineGroup, is_group_start
 
 log = logging.getLogger("rag_rewards")
 

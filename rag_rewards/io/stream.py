@@ -12,7 +12,6 @@ from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import ErrorFile, Spool, open_output
 from rag_rewards.io.sources import Source, chunks, group_chunks
 from rag_rewards.rows import Chunk, ScoredChunk
-from rag_rewards.rows.first_error import describe_first_error, rows_before_error
 from rag_rewards.scorer import Scorer
 
 
@@ -54,8 +53,8 @@ def score_to_stream(
         with display, contextlib.closing(scored):  # ends the workers also when writing fails
             for chunk in scored:
                 if options.on_error == "stop" and chunk.errors:
-                    run.stopped_by = describe_first_error(chunk)
-                    chunk = rows_before_error(chunk)
+                    run.stopped_by = chunk.first_error
+                    chunk = chunk.before_error()
                 sink.add(chunk)
                 run.totals.merge(chunk.totals)
                 if run.stopped_by:

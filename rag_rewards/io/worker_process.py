@@ -28,7 +28,7 @@ from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError, OptionError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.scorer import Scorer
-from rag_rewards.scoring.ray_cluster import KEEP_MEMORY
+from rag_rewards.shards.ray_cluster import KEEP_MEMORY
 
 Message = tuple[bytes, bytes]
 """The encoded head and the body of a message."""

@@ -1,4 +1,4 @@
-"""Agreement of verdicts and scores with human labels: κ, error rates, AUC and reliability.
+"""Agreement of verdicts and scores with human labels: κ, error rates and AUC.
 
 A score is a number that is higher for responses with the label yes. A threshold turns a score into
 a verdict: yes if score ≥ threshold. All scores must be finite.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import fsum, nan
+from math import nan
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,12 @@ class ScoreCounts:
         >>> ScoreCounts.of([(0.9, True), (0.5, True), (0.5, False), (0.1, False)]).auc
         0.875
         """
-        return area_under_curve(self.yes, self.no)
+        wins, below = 0.0, 0
+        for yes, no in zip(self.yes, self.no, strict=True):
+            wins += yes * (below + no / 2)
+            below += no
+        pairs = sum(self.yes) * below
+        return wins / pairs if pairs else nan
 
     def at(self, threshold: float) -> Agreement:
         """Return the agreement of the verdict score ≥ threshold."""
@@ -167,88 +172,3 @@ class ScoreCounts:
                 break
             lowest = threshold
         return lowest
-
-
-def area_under_curve(yes: Sequence[float], no: Sequence[float]) -> float:
-    """Return the AUC from the labels yes and no of increasing scores. NaN without both labels."""
-    wins, below = 0.0, 0.0
-    for own_yes, own_no in zip(yes, no, strict=True):
-        wins += own_yes * (below + own_no / 2)
-        below += own_no
-    pairs = sum(yes) * below
-    return wins / pairs if pairs else nan
-
-
-# --- reliability -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """The scores from `low` to `high`: their number, their mean, and the share of labels yes."""
-
-    low: float
-    high: float
-    count: int
-    mean_score: float
-    yes_share: float
-
-
-def reliability_bins(counts: ScoreCounts, bins: int = 10) -> list[ReliabilityBin] | None:
-    """Return the bins of a reliability curve that contain scores. Bins have equal width.
-
-    A bin contains its lower end; the last one also contains 1. None if a score is outside the
-    range 0 to 1. Source: Guo et al. 2017, section 2.
-
-    >>> [b.yes_share for b in reliability_bins(ScoreCounts.of([(0.1, False), (1.0, True)]), 2)]
-    [0.0, 1.0]
-    """
-    if counts.scores and not (counts.scores[0] >= 0.0 and counts.scores[-1] <= 1.0):
-        return None
-    members: dict[int, list[int]] = {}
-    for at, score in enumerate(counts.scores):
-        members.setdefault(min(int(score * bins), bins - 1), []).append(at)
-    result = []
-    for place, positions in members.items():
-        yes = sum(counts.yes[at] for at in positions)
-        count = yes + sum(counts.no[at] for at in positions)
-        total = fsum(counts.scores[at] * (counts.yes[at] + counts.no[at]) for at in positions)
-        ends = place / bins, (place + 1) / bins
-        result.append(ReliabilityBin(*ends, count, total / count, yes / count))
-    return result
-
-
-def calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the expected calibration error Σ (n_b/N)·|mean score − share of yes|. Range 0 to 1.
-
-    NaN without bins. Source: Guo et al. 2017, Eq. 3.
-
-    >>> calibration_error([ReliabilityBin(0.5, 0.6, 4, 0.5, 0.75)])
-    0.25
-    """
-    total = sum(each.count for each in bins)
-    if not total:
-        return nan
-    return fsum(each.count * abs(each.mean_score - each.yes_share) for each in bins) / total
-
-
-# --- several verdicts --------------------------------------------------------------------------
-
-
-def fleiss_kappa(yes: Sequence[int], raters: int) -> float:
-    """Return Fleiss' κ = (P̄ − P̄_e) / (1 − P̄_e) of rows that equally many raters judged.
-
-    `yes` is the number of verdicts yes of each row, `raters` the number of verdicts of each row.
-    Range −1/(raters − 1) to 1. NaN without rows, with fewer than two raters, and if all verdicts
-    are equal. Source: Fleiss 1971, Eq. 7.
-
-    >>> round(fleiss_kappa([3, 0, 2], 3), 3)
-    0.55
-    """
-    if not yes or raters < 2:
-        return nan
-    pairs = raters * (raters - 1)
-    agreement = sum(n * (n - 1) + (raters - n) * (raters - n - 1) for n in yes)
-    observed = agreement / (pairs * len(yes))
-    share = sum(yes) / (raters * len(yes))
-    expected = share**2 + (1 - share) ** 2
-    return (observed - expected) / (1 - expected) if expected < 1 else nan

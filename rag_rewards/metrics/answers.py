@@ -1,19 +1,27 @@
-"""Metrics of right answers: em, f1, substring, lenient, judge; their reliance on documents."""
+"""Metrics of right answers, by rules or by a judge, and their reliance on documents."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal, Protocol
 
 from rag_rewards.errors import UsageError
-from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
-from rag_rewards.evidence.protocols import JudgeQuestion
-from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
-from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
-from rag_rewards.rewards.answer import AnswerMatch, judge_references, token_f1
-from rag_rewards.rewards.truthfulness import outcome_questions
+from rag_rewards.evidence.needs import Need
+from rag_rewards.metrics.metric import (
+    AnswerCache,
+    Gauge,
+    MetricBase,
+    Parts,
+    Reads,
+    Values,
+    ratio,
+    read_answer,
+)
+from rag_rewards.rewards.answer_decision import Ask
+from rag_rewards.rewards.correctness import Correctness, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
@@ -54,9 +62,9 @@ class _MatchMetric(Protocol):
 
 def _match_gauge(metric: _MatchMetric, cache: AnswerCache) -> Gauge:
     """Return (match of the row's answer, 1). The best alias counts. No answer is 0."""
-    match = AnswerMatch(metric=metric.compared, normalizer=metric.normalizer)
+    correctness = Correctness(metric.compared)
     forms, reads = cache.forms(metric.normalizer), metric.reads
-    return lambda row: (match.value_of(row, cache.answer(row, reads), forms), 1.0)
+    return lambda row: (correctness.value_of(row, cache.answer(row, reads), forms), 1.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,26 +170,52 @@ class JudgeAccuracy(MetricBase):
                 "rates the answer: use the metric reasoning-score"
             )
 
+    @property
+    def _correctness(self) -> Correctness:
+        asks: Literal["accuracy", "outcome"] = (
+            "outcome" if self.component == "outcome" else "accuracy"
+        )
+        return Correctness("judge", component=self.component, asks=asks)
+
     def needs(self, rollout: Rollout) -> Sequence[Need]:
-        text = (read_answer(rollout, self.reads) or "").strip()
-        if not text:
-            return ()
-        if self.component == "outcome":
-            return [VerdictNeed(self.component, outcome_questions(rollout, text))]
-        gold = judge_references(rollout.gold)
-        question = JudgeQuestion("accuracy", rollout.question or "", text, gold)
-        return [VerdictNeed(self.component, (question,))]
+        return self._correctness.needs(rollout, read_answer(rollout, self.reads))
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        return lambda row: (self._verdict(row, cache.answer(row, self.reads)), 1.0)
+        correctness = self._correctness
+        return lambda row: (correctness.verdict(row, cache.answer(row, self.reads)), 1.0)
 
-    def _verdict(self, row: ScoredRow, answer: str | None) -> float:
-        if not (answer or "").strip():
-            return 0.0
-        verdict = row.verdict(self.component)
-        if verdict is None:
-            raise unmet(VerdictNeed(self.component))
-        return float(verdict)
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class CascadeAccuracy(MetricBase):
+    """(1/N) Σ 1[the answer is right], where a judge decides on answers that rules leave undecided.
+
+    Range 0 to 1. The rules are those of `matching.decide`. `judge_share` is the share of the
+    answers that the judge decides on; with ask="doubtful", these are also right ones that equal no
+    gold answer. The judge gets the question of ARENA. If several answers are required, the answer
+    must contain all of them.
+    """
+
+    ask: Ask = "undecided"
+    reads: Reads = "auto"
+
+    name = "cascade"
+    parts = ("right", "judged", "rows")
+    further_ratios = MappingProxyType({"judge_share": ("judged", "rows")})
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        correctness = Correctness("cascade", ask=self.ask)
+        return correctness.needs(rollout, read_answer(rollout, self.reads))
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        correctness = Correctness("cascade", ask=self.ask)
+
+        def measure(row: ScoredRow) -> tuple[float, ...]:
+            decision = correctness.decide(row, cache.answer(row, self.reads))
+            is_right = decision.is_right(row, correctness.component)
+            return float(is_right), float(decision.is_judged), 1.0
+
+        return measure
 
 
 @dataclass(frozen=True, repr=False)

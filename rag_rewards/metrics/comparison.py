@@ -7,16 +7,23 @@ same weights.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import msgspec
 
 from rag_rewards.errors import UsageError
-from rag_rewards.metrics.measured_run import MeasuredRun, Measurements
+from rag_rewards.metrics.intervals import (
+    Interval,
+    MetricReport,
+    Resampling,
+    intervals_of,
+    summarize,
+)
+from rag_rewards.metrics.measurement import MeasuredRun, Measurements
 from rag_rewards.metrics.metric import Metric, Parts, Unit, Values
-from rag_rewards.metrics.summary import MetricReport, Resampling, intervals_of, summarize
 
 
 class RunAgreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,22 +84,16 @@ def compare(
     resampling: Resampling,
 ) -> Comparison:
     """Compare the chosen metrics over the rows or groups that were measured in both runs."""
-    by_size: dict[int, list[tuple[_Paired, Mapping[str, Sequence[float]]]]] = defaultdict(list)
-    for i in chosen:
-        pair = _pair(base, other, metrics[i], i)
-        prompts, columns = pair.measurements.by_prompt()
-        by_size[prompts].append((pair, columns))
-    by_metric: dict[str, list[Difference]] = {}
-    for prompts, members in by_size.items():
-        statistics = [(pair.differences, columns) for pair, columns in members]
-        intervals = intervals_of(statistics, resampling) if prompts else [{} for _ in members]
-        for (pair, _), ends in zip(members, intervals, strict=True):
-            by_metric[repr(pair.metric)] = pair.report(ends)
-    rows = overlap(base.ids, other.ids)
-    groups = overlap(base.groups, other.groups)
-    differences = [each for i in chosen for each in by_metric[repr(metrics[i])]]
+    pairs = [_pair(base, other, metrics[i], i) for i in chosen]
+    statistics = [(pair.differences, pair.measurements.by_prompt()[1]) for pair in pairs]
+    ends = intervals_of(statistics, resampling)
+    reports = [pair.report(own_ends) for pair, own_ends in zip(pairs, ends, strict=True)]
     return Comparison(
-        base=base.name, other=other.name, rows=rows, groups=groups, differences=differences
+        base=base.name,
+        other=other.name,
+        rows=overlap(base.ids, other.ids),
+        groups=overlap(base.groups, other.groups),
+        differences=list(chain.from_iterable(reports)),
     )
 
 
@@ -170,7 +171,7 @@ class _Paired:
             neither=counts[0.0, 0.0],
         )
 
-    def report(self, ends: Mapping[str, tuple[float, float] | None]) -> list[Difference]:
+    def report(self, ends: Mapping[str, Interval | None]) -> list[Difference]:
         sums = self.measurements.sums
         base, other = self.both(sums)
         differences = []

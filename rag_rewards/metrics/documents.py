@@ -1,34 +1,39 @@
-"""Metrics of the documents that a response names, and of its evidence (LEAR)."""
+"""Metrics of documents: what a response names, extracts and relies on, and their order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from rag_rewards.errors import DataError, UsageError
-from rag_rewards.metrics.answer_text import AnswerCache
-from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
-from rag_rewards.rewards.answer import Required, substring_match
+from rag_rewards.evidence.needs import Need
+from rag_rewards.metrics.metric import AnswerCache, Gauge, MetricBase, Parts, Values, check_k, ratio
 from rag_rewards.rewards.citation import citation_precision, citation_recall
+from rag_rewards.rewards.contrastive import ContrastiveLikelihood
+from rag_rewards.rewards.correctness import Correctness, f1_of
 from rag_rewards.rewards.document_relevance import relevance_ids
 from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
+from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.lengths import auto_length, first_words
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.sections import SectionStyle, Tags
 
+Relevance = Literal["answers", "supporting"]
+"""Which documents are relevant: those that contain a gold answer, or those in `supporting`."""
 Unclosed = Literal["missing", "to_end"]
 """A section without a closing tag: it counts as missing, or it ends with the response.
 
 A response ends in the extract if its generation stops at </extract>, as in LEAR, Table 10.
 """
 
+_LARGEST = 700.0  # e^700 is finite
 _RELEVANCE = Tags(("relevance",))
 _LEAR = {
     unclosed: Tags(("reason", "extract", "answer"), SectionStyle(unclosed=unclosed))
@@ -51,8 +56,7 @@ def named_documents(named: Collection[str], supporting: Collection[str]) -> Scor
     if not named and not supporting:
         return 1.0, 1.0, 1.0
     precision, recall = citation_precision(named, supporting), citation_recall(named, supporting)
-    both = precision + recall
-    return precision, recall, 2 * precision * recall / both if both else 0.0
+    return precision, recall, f1_of(precision, recall)
 
 
 @dataclass(frozen=True, repr=False)
@@ -185,13 +189,12 @@ class AnswerRecall(MetricBase):
             raise UsageError(f"max_words must be at least 1, found {self.max_words}")
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        contains = _containment(cache.forms("squad"))
+        contains, forms = Correctness("substring"), cache.forms("squad")
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
             content = _sections(row, self.unclosed, self.evidence)
-            gold = row.gold
-            evidence, rationale = map(self._read, (content.get("extract"), content.get("reason")))
-            return contains(evidence, gold), contains(rationale, gold), 1.0
+            texts = map(self._read, (content.get("extract"), content.get("reason")))
+            return *(contains.value_of(row, text, forms) for text in texts), 1.0
 
         return measure
 
@@ -199,14 +202,184 @@ class AnswerRecall(MetricBase):
         return first_words(section, self.max_words) if section and self.max_words else section
 
 
-def _containment(forms: GoldForms) -> Callable[[str | None, Required], float]:
-    def contains(text: str | None, required: Required) -> float:
-        if not text:
-            return 0.0
-        golds = forms.plain(required)
-        if golds is not None:
-            normal = squad(text)
-            return float(any(gold in normal for gold in golds))
-        return min(substring_match(text, aliases) for aliases in required)
+# --- retrieval -----------------------------------------------------------------------------------
 
-    return contains
+
+def recall_at_k(relevant: Sequence[bool], k: int) -> float:
+    """Return the share of the relevant documents that are among the first k. Range 0 to 1.
+
+    R = |{i ≤ k: document i is relevant}| / |{i: document i is relevant}|, 0 without a relevant
+    document.
+
+    >>> recall_at_k([False, True, True], 2), recall_at_k([False], 1)
+    (0.5, 0.0)
+    """
+    total = sum(relevant)
+    return sum(relevant[:k]) / total if total else 0.0
+
+
+def ndcg_at_k(relevant: Sequence[bool], k: int) -> float:
+    """Return the normalized discounted cumulative gain of a ranking. Range 0 to 1.
+
+    DCG = Σ_{i ≤ k} [document i is relevant] / log2(i + 1). NDCG is DCG divided by the DCG of the
+    same documents with the relevant ones first; 0 without a relevant document. Source: Järvelin and
+    Kekäläinen 2002, with binary relevance.
+
+    >>> ndcg_at_k([True, False], 2), round(ndcg_at_k([False, True], 2), 4)
+    (1.0, 0.6309)
+    """
+    ideal = math.fsum(1 / math.log2(i + 2) for i in range(min(k, sum(relevant))))
+    gain = math.fsum(
+        1 / math.log2(i + 2) for i, is_relevant in enumerate(relevant[:k]) if is_relevant
+    )
+    return gain / ideal if ideal else 0.0
+
+
+def relevant_documents(row: Rollout, relevant: Relevance) -> list[bool] | None:
+    """Return whether each document of a row is relevant, in their order.
+
+    None if all gold answers are yes, no or empty, which a text contains without answering anything.
+    Raises DataError for a row without documents, without supporting documents or gold answers, and
+    for claims.
+    """
+    if row.documents is None:
+        raise DataError("missing: the metric ranks the documents", "documents")
+    if relevant == "supporting":
+        supporting = row.supporting_labels
+        return [label in supporting for label in row.labels]
+    if row.answer_kind == "claims":
+        raise DataError("claims do not occur in texts: set relevant=supporting", "answers")
+    forms = normal_forms(alias for aliases in row.gold for alias in aliases)
+    if not forms:
+        return None
+    return [contains_answer(squad(document.text), forms) for document in row.documents]
+
+
+class _RankingMetric(Protocol):
+    """A metric of the order of the documents."""
+
+    @property
+    def relevant(self) -> Relevance: ...
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+    def of(self, relevant: Sequence[bool]) -> tuple[float, ...]: ...
+
+
+def _ranking_gauge(metric: _RankingMetric, cache: AnswerCache) -> Gauge:
+    """Return (values of the row, 1, 0), or zeros and a 1 for a row that is excluded."""
+    excluded = (*(0.0 for _ in metric.parts[:-1]), 1.0)
+
+    def measure(row: ScoredRow) -> tuple[float, ...]:
+        relevant = relevant_documents(row, metric.relevant)
+        return excluded if relevant is None else (*metric.of(relevant), 1.0, 0.0)
+
+    return measure
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class RecallAtK(MetricBase):
+    """Mean share of the relevant documents that are among the first k. Range 0 to 1.
+
+    `hit` is the share of rows with a relevant document among the first k. `relevant=answers`: a
+    document is relevant if it contains a gold answer as whole words, after `squad`. Rows whose gold
+    answers are only yes or no are counted as `closed` and excluded. `relevant=supporting`: the
+    documents in `supporting` are relevant. Source: LEAR, Table 3, which does not define its recall;
+    both values are equal if a row has at most k documents.
+    """
+
+    k: int
+    relevant: Relevance = "answers"
+
+    reads_response = False
+    parts = ("recall", "hits", "rows", "closed")
+    main_ratio = ("recall", "rows")
+    further_ratios = MappingProxyType({"hit": ("hits", "rows")})
+    gauge = _ranking_gauge
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+
+    @property
+    def name(self) -> str:
+        return f"recall@{self.k}"
+
+    def of(self, relevant: Sequence[bool]) -> tuple[float, ...]:
+        """Return the recall of a row, and whether it has a hit."""
+        return recall_at_k(relevant, self.k), float(any(relevant[: self.k]))
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class NDCGAtK(MetricBase):
+    """Mean NDCG of the first k documents. Range 0 to 1.
+
+    `relevant` is that of `recall@k`. The ideal order is that of the documents of the row, because
+    the relevant documents of the corpus are unknown. Source: LEAR, Table 3.
+    """
+
+    k: int
+    relevant: Relevance = "answers"
+
+    reads_response = False
+    parts = ("ndcg", "rows", "closed")
+    main_ratio = ("ndcg", "rows")
+    gauge = _ranking_gauge
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+
+    @property
+    def name(self) -> str:
+        return f"ndcg@{self.k}"
+
+    def of(self, relevant: Sequence[bool]) -> tuple[float, ...]:
+        """Return the NDCG of a row."""
+        return (ndcg_at_k(relevant, self.k),)
+
+
+# --- perplexity ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class Perplexity(MetricBase):
+    """exp(−ΣS/ΣT), the perplexity per token of the responses with all documents. At least 1.
+
+    S is the log-probability of a response in nats, and T its number of tokens. `without` is the
+    perplexity without the supporting document whose removal lowers S most. With `span=answer`, the
+    tokens of the thinking section are excluded. A row needs `supporting`, and
+    `logprobs` or a policy. Source: CTRL-RAG, section 5.2 and Figure 4, which write exp(−S).
+    """
+
+    span: Literal["response", "answer"] = "response"
+
+    name = "perplexity"
+    parts = ("logprob", "logprob_without", "tokens", "rows")
+
+    @property
+    def _likelihood(self) -> ContrastiveLikelihood:
+        return ContrastiveLikelihood(span=self.span)
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        return self._likelihood.needs(rollout)
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        likelihood = self._likelihood
+
+        def measure(row: ScoredRow) -> tuple[float, ...]:
+            details = likelihood([row])[0].details
+            tokens = float(details["tokens"])
+            return details["logprob"], details["logprob_without"], tokens, 1.0
+
+        return measure
+
+    def values(self, sums: Parts) -> Values:
+        return {
+            self.name: _perplexity(sums["logprob"], sums["tokens"]),
+            "without": _perplexity(sums["logprob_without"], sums["tokens"]),
+        }
+
+
+def _perplexity(logprob: float, tokens: float) -> float | None:
+    return math.exp(min(-logprob / tokens, _LARGEST)) if tokens else None

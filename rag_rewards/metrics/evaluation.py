@@ -4,55 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.datasets.question_list import question_digest, questions_in
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.io.digest import sha256
-from rag_rewards.io.output import check_output, partial_of, write_whole
+from rag_rewards.io.output import check_output, write_whole
 from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.io.sources import chunks, open_source
-from rag_rewards.io.storage import input_files, is_remote
-from rag_rewards.metrics.bootstrap import RESAMPLES
 from rag_rewards.metrics.comparison import (
     Comparison,
     check_pairs,
     compare,
     evaluate_pairs,
 )
-from rag_rewards.metrics.label_agreement import MetricAgreement, metric_agreement
-from rag_rewards.metrics.labels import labels_of
-from rag_rewards.metrics.measured_run import ErrorCount, MeasuredRun
-from rag_rewards.metrics.measurement import Gather, MetricNeeds, measure
-from rag_rewards.metrics.metric import Metric, RowMetric
+from rag_rewards.metrics.intervals import RESAMPLES, MetricReport, Resampling, summarize
+from rag_rewards.metrics.measurement import (
+    MAX_LABELS,
+    NO_LABEL,
+    ErrorCount,
+    Gather,
+    MeasuredRun,
+    Measurements,
+    MetricNeeds,
+    measure,
+)
+from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.metric_names import metrics_of
-from rag_rewards.metrics.stored_evidence import StoredEvidence, complete_output
-from rag_rewards.metrics.subsets import NO_LABEL, split
-from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
 from rag_rewards.rows import NOT_JSON, Line
-from rag_rewards.shards.files import InputFile
-from rag_rewards.shards.run_settings import RunSettings
 from rag_rewards.signature import Signature
 
-SCORED = "correct"
-"""The metric that is compared with labels by default: the decision of the recipe."""
+MIXED = "(mixed)"
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """The options of `evaluate`: files of rows, metrics, and how to compute them.
-
-    Without metrics, `correct` is compared with the labels.
-    """
+    """The options of `evaluate`: files of rows, metrics, and how to compute them."""
 
     sources: Sequence[str]
     metrics: Sequence[str]
@@ -63,30 +59,15 @@ class EvaluateOptions:
     models: ModelOptions = field(default_factory=ModelOptions)
     questions: str | None = None
     """File of questions. Rows of other questions are left out."""
-    label: str | None = None
-    """Column with human labels, with which the metrics are compared."""
-    label_threshold: float | None = None
-    """The lowest number in this column that is the label yes."""
     columns: str | None = None
     """Columns of fields that have another name, as in `ColumnMap`."""
-    resume: bool = False
-    """Use the evidence that an interrupted run has gathered for the same output."""
 
     def __post_init__(self) -> None:
         if not self.sources:
             raise UsageError("no file of rows is given: give at least one")
-        if self.label_threshold is not None and not self.label:
-            raise OptionError("{label_threshold} is an option of labels: set {label}")
         if self.sources.count("-") > 1:
             raise UsageError("standard input (-) is given twice, and it can be read only once")
-        if self.resume and not self.is_resumable:
-            raise OptionError("{resume} requires {output} with the name of a file")
         refuse_overwriting({"output": self.output}, self.sources)
-
-    @property
-    def is_resumable(self) -> bool:
-        """Whether the output is a local file, so that an interrupted run can continue."""
-        return partial_of(self.output or "-") is not None and not is_remote(self.output or "-")
 
 
 class RunReport(msgspec.Struct, kw_only=True):
@@ -103,8 +84,6 @@ class RunReport(msgspec.Struct, kw_only=True):
     by: dict[str, dict[str, list[MetricReport]]] = {}
     decisions: dict[str, int] = {}
     """The counts of the decisions on answers that the rows state, see `rows.decisions`."""
-    agreement: list[MetricAgreement] = []
-    """The agreement of the metrics of rows with the label."""
 
 
 class Evaluation(msgspec.Struct, kw_only=True):
@@ -133,7 +112,7 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     without rows, and for a field that no row has.
     """
     check_output(options.output)
-    metrics, fields = metrics_of(options.metrics or ([SCORED] if options.label else []))
+    metrics, fields = metrics_of(options.metrics)
     by = list(dict.fromkeys((*options.by, *fields)))
     resampling = Resampling(options.resamples, options.seed)
     check_pairs(metrics, len(options.sources))
@@ -147,43 +126,22 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     signed = signature(metrics, by, resampling, fingerprints, options)
     with contextlib.ExitStack() as stack:
         stack.callback(_close_models, models)
-        stored: StoredEvidence | None = None
-        if gather is not None and options.is_resumable:
-            settings = _run_settings(options, signed)
-            if options.resume and (content := complete_output(str(options.output), settings)):
-                return msgspec.json.decode(content, type=Evaluation)
-            stored = StoredEvidence(str(options.output), settings, resume=options.resume)
-            stack.callback(stored.close)
-            gather = stored.gatherer(gather, gatherer.usage)
         runs = [_read(source, metrics, by, gather, options) for source in options.sources]
         evaluation = Evaluation(
             signature=signed,
             pairs=evaluate_pairs(runs, metrics, resampling),
-            runs=[_report(run, metrics, by, resampling, options) for run in runs],
+            runs=[_report(run, metrics, by, resampling) for run in runs],
             comparisons=_comparisons(runs, metrics, resampling),
             model_usage=str(gatherer.usage),
         )
         if options.output:
             write_whole(options.output, as_json(evaluation))
-        if stored is not None:
-            stored.finish()
     return evaluation
 
 
 def _close_models(models: Models) -> None:
     if models != Models():
         asyncio.run(models.close())
-
-
-def _run_settings(options: EvaluateOptions, signed: str) -> RunSettings:
-    """Return what decides the bytes of the output, by which a resumed run is compared."""
-    paths: list[str] = []
-    for source in options.sources:
-        files = None if source == "-" else input_files(source)
-        paths += [source] if files is None else files
-    files_now = [InputFile.of(path) for path in paths if os.path.isfile(path)]
-    named = {"signature": signed, "sources": " ".join(options.sources)}
-    return RunSettings(options=named, files=files_now)
 
 
 def signature(
@@ -202,9 +160,8 @@ def signature(
     }
     if options.questions is not None:
         settings["questions"] = sha256(options.questions)
-    for name in ("columns", "label", "label_threshold"):
-        if (value := getattr(options, name)) is not None:
-            settings[name] = value
+    if options.columns is not None:
+        settings["columns"] = options.columns
     return str(Signature(recipe="evaluate", settings=settings, models=models))
 
 
@@ -217,12 +174,11 @@ def _read(
 ) -> MeasuredRun:
     name = "standard input" if source == "-" else source
     questions = options.questions
-    fields = [*by, *([options.label] if options.label else [])]
     with contextlib.closing(open_source(source, options.columns, growing=True)) as opened:
         lines = opened.lines
         if questions is not None:
             lines = _lines_of(questions_in(questions), lines)
-        run = measure(name, chunks(lines), metrics, by=fields, gather=gather)
+        run = measure(name, chunks(lines), metrics, by=by, gather=gather)
     if not run.rows:
         of_questions = f" of the questions in {questions}" if questions else ""
         raise UsageError(f"{name} has no rows{of_questions}")
@@ -253,7 +209,6 @@ def _report(
     metrics: Sequence[Metric],
     by: Sequence[str],
     resampling: Resampling,
-    options: EvaluateOptions,
 ) -> RunReport:
     single = _without_pairs(metrics)
     chosen = [metrics[i] for i in single]
@@ -267,7 +222,6 @@ def _report(
         }
         for name in by
     }
-    agreement = _agreement(run, metrics, resampling, options) if options.label else []
     return RunReport(
         name=run.name,
         rows=run.rows,
@@ -279,28 +233,54 @@ def _report(
         metrics=reports,
         by=by_field,
         decisions=dict(run.decisions),
-        agreement=agreement,
     )
 
 
-def _agreement(
-    run: MeasuredRun, metrics: Sequence[Metric], resampling: Resampling, options: EvaluateOptions
-) -> list[MetricAgreement]:
-    """Compare the metrics of rows with the label. An invalid label is an error of its row."""
-    label = str(options.label)
-    values = (None if text == NO_LABEL else text for text in run.labels[label])
-    labels, errors = labels_of(values, run.ids, options.label_threshold, label)
-    missing = labels.count(None) - sum(count.count for count in errors.counts())
-    run.errors.merge(errors)
-    if run.ids and not run.errors.counts() and labels.count(None) == len(labels):
+def split(run: MeasuredRun, metrics: Sequence[Metric], field: str) -> dict[str, list[Measurements]]:
+    """Return the measurements of a run for each value of a field, in the order of the values.
+
+    A group belongs to a value if all its rows have it, otherwise to `(mixed)`. Without a row that
+    could be read, there are no values. Raises UsageError if no row has the field, and if it has too
+    many values.
+    """
+    labels = run.labels[field]
+    if set(labels) == {NO_LABEL}:
+        raise UsageError(f"{run.name}: no row has {field!r}: choose another field to split by")
+    has_groups = any(metric.unit == "group" for metric in metrics)
+    group_labels = _labels_of_groups(run, labels) if has_groups else []
+    values = {*labels, *group_labels}
+    if len(values) > MAX_LABELS:
         raise UsageError(
-            f"{run.name}: no row has a label in {label!r}: choose the field with the human labels"
+            f"{field!r} has {len(values):,} values: choose a field with at most {MAX_LABELS}"
         )
-    return [
-        metric_agreement(cast(RowMetric, metric), measured, label, labels, resampling, missing)
-        for metric, measured in zip(metrics, run.measurements, strict=True)
-        if metric.unit == "row"
-    ]
+    subsets: dict[str, list[Measurements]] = {label: [] for label in sorted(values, key=_order)}
+    for metric, measurements in zip(metrics, run.measurements, strict=True):
+        own_labels = group_labels if metric.unit == "group" else labels
+        members: dict[str, list[int]] = {label: [] for label in subsets}
+        for i, unit in enumerate(measurements.units):
+            members[own_labels[unit]].append(i)
+        for label, chosen in members.items():
+            subsets[label].append(measurements.subset(chosen))
+    return subsets
+
+
+def _labels_of_groups(run: MeasuredRun, labels: Sequence[str]) -> list[str]:
+    group_labels: dict[str, str] = {}
+    for key, label in zip(run.keys, labels, strict=True):
+        if key is not None:
+            group_labels[key] = label if group_labels.get(key, label) == label else MIXED
+    return [group_labels[key] for key in run.groups]
+
+
+def _order(label: str) -> tuple[int, float, str]:
+    """A sort key: numbers by size, then texts, then `(mixed)` and `(none)`."""
+    if label in (NO_LABEL, MIXED):
+        return 2, 0.0, label
+    try:
+        number = float(label)
+    except ValueError:
+        return 1, 0.0, label
+    return (0, number, label) if math.isfinite(number) else (1, 0.0, label)
 
 
 def _comparisons(

@@ -1,22 +1,23 @@
-"""κ, error rates and AUC of a score at a threshold, with bootstrap intervals."""
+"""κ, error rates and AUC of a score against human labels, with bootstrap intervals."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping, Sequence
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import isnan
+from typing import Any
 
 import msgspec
 
-from rag_rewards.metrics.agreement import Agreement, ScoreCounts, area_under_curve
-from rag_rewards.metrics.at_least import row_value
-from rag_rewards.metrics.measured_run import Measurements
-from rag_rewards.metrics.metric import Parts, RowMetric, Values
-from rag_rewards.metrics.summary import Resampling, intervals_of
+from rag_rewards.errors import RowError, shorten
+from rag_rewards.metrics.agreement import Agreement, ScoreCounts
+from rag_rewards.metrics.intervals import Interval, Resampling, intervals, resampled_weights
+from rag_rewards.metrics.measurement import ErrorCounter, Measurements
+from rag_rewards.metrics.metric import RowMetric, Values, row_value
 
-AUC_RANGES = 16
-"""Number of ranges of scores from which the interval of the AUC is computed."""
 CELLS = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 RATES = ("kappa", "precision", "recall", "false_positive_rate", "false_negative_rate")
 NAMES = (*RATES, "auc")
@@ -132,19 +133,20 @@ def figures(
     values: dict[str, float | None] = {"auc": None if isnan(auc) else auc}
     if agreement is not None:
         values |= _rates(agreement)
-    prompts, columns = _columns(labelled, counts, threshold)
-    statistic = _Statistic(counts, auc, sorted(columns), threshold is not None)
-    ends = intervals_of([(statistic, columns)], resampling)[0] if prompts else {}
+    resample = _Resample(labelled, threshold)
+    ends = intervals(map(resample, resampled_weights(resample.prompts, resampling)))
     yes = sum(labelled.labels)
     reasons = _reasons(len(labelled.labels), yes)
     if threshold is None and labelled.labels:
         reasons |= dict.fromkeys(RATES, without_threshold)
     shown = {name: _figure(values.get(name), ends.get(name), reasons[name]) for name in NAMES}
     cells = {name: getattr(agreement, name) for name in CELLS} if agreement is not None else {}
-    return Figures(rows=len(labelled.labels), prompts=prompts, yes=yes, counts=cells, **shown)
+    return Figures(
+        rows=len(labelled.labels), prompts=resample.prompts, yes=yes, counts=cells, **shown
+    )
 
 
-def _figure(value: float | None, ends: tuple[float, float] | None, reason: str) -> Figure:
+def _figure(value: float | None, ends: Interval | None, reason: str) -> Figure:
     if value is None:
         return Figure(None, reason=reason)
     return Figure(value, *ends) if ends else Figure(value)
@@ -173,24 +175,38 @@ def _reasons(rows: int, yes: int) -> dict[str, str]:
 # --- intervals -----------------------------------------------------------------------------------
 
 
-def _columns(
-    labelled: Labelled, counts: ScoreCounts, threshold: float | None
-) -> tuple[int, dict[str, array[float]]]:
-    """Return the number of prompts, and the columns whose sums determine all numbers.
+class _Resample:
+    """The rates and the AUC of labelled rows for resampled weights of their prompts."""
 
-    The columns are the cells of the threshold, and the labels in each range of scores, by prompt.
-    """
-    ranges = _ranges(counts)
-    order = {prompt: at for at, prompt in enumerate(dict.fromkeys(labelled.prompts))}
-    names = [*CELLS] if threshold is not None else []
-    names += [f"{label}{at:03}" for at in sorted(set(ranges.values())) for label in ("yes", "no")]
-    columns = {name: array("d", bytes(8 * len(order))) for name in names}
-    for score, label, prompt in zip(*vars(labelled).values(), strict=True):
-        place = order[prompt]
-        columns[f"{'yes' if label else 'no'}{ranges[score]:03}"][place] += 1.0
+    def __init__(self, labelled: Labelled, threshold: float | None) -> None:
+        place = {prompt: at for at, prompt in enumerate(dict.fromkeys(labelled.prompts))}
+        self.prompts = len(place)
+        rows = sorted(zip(*vars(labelled).values(), strict=True))
+        yes = [(score, place[prompt]) for score, label, prompt in rows if label]
+        no = [(score, place[prompt]) for score, label, prompt in rows if not label]
+        scores_of_no = [score for score, _ in no]
+        self._yes = [at for _, at in yes]
+        self._no = [at for _, at in no]
+        self._lower = [bisect_left(scores_of_no, score) for score, _ in yes]
+        self._lower_or_equal = [bisect_right(scores_of_no, score) for score, _ in yes]
+        self._first_verdicts: tuple[int, int] | None = None
         if threshold is not None:
-            columns[cell_of(score >= threshold, label)][place] += 1.0
-    return len(order), columns
+            first_yes = bisect_left([score for score, _ in yes], threshold)
+            self._first_verdicts = first_yes, bisect_left(scores_of_no, threshold)
+
+    def __call__(self, weights: Sequence[float]) -> Values:
+        yes = [weights[at] for at in self._yes]
+        below = list(accumulate((weights[at] for at in self._no), initial=0.0))
+        bounds = zip(yes, self._lower, self._lower_or_equal, strict=True)
+        wins = sum(weight * (below[low] + below[high]) for weight, low, high in bounds) / 2
+        pairs = sum(yes) * below[-1]
+        values: Values = {"auc": wins / pairs if pairs else None}
+        if self._first_verdicts is not None:
+            first_yes, first_no = self._first_verdicts
+            false_negatives, true_negatives = sum(yes[:first_yes]), below[first_no]
+            cells = (sum(yes) - false_negatives, below[-1] - true_negatives)
+            values |= _rates(Agreement(*map(round, (*cells, false_negatives, true_negatives))))
+        return values
 
 
 def cell_of(verdict: bool, label: bool) -> str:
@@ -198,47 +214,70 @@ def cell_of(verdict: bool, label: bool) -> str:
     return CELLS[(0 if label else 1) if verdict else (2 if label else 3)]
 
 
-def _ranges(counts: ScoreCounts) -> dict[float, int]:
-    """Return the range of each score. With few distinct scores, each of them is a range.
-
-    Otherwise, the ranges have about equal numbers of rows.
-    """
-    if len(counts.scores) <= AUC_RANGES:
-        return {score: at for at, score in enumerate(counts.scores)}
-    total = sum(counts.yes) + sum(counts.no)
-    ranges, below = {}, 0
-    for score, yes, no in zip(counts.scores, counts.yes, counts.no, strict=True):
-        ranges[score] = below * AUC_RANGES // total
-        below += yes + no
-    return ranges
-
-
-class _Statistic:
-    """The rates and the AUC from sums of columns.
-
-    The AUC of ranges differs from that of the scores by a constant, which is added.
-    """
-
-    def __init__(self, counts: ScoreCounts, auc: float, names: Sequence[str], rates: bool) -> None:
-        self._yes = [name for name in names if name.startswith("yes")]
-        self._no = [name for name in names if name.startswith("no")]
-        self._rates = rates
-        places = list(_ranges(counts).values())
-        of_ranges: dict[int, list[int]] = {}
-        for place, yes, no in zip(places, counts.yes, counts.no, strict=True):
-            own = of_ranges.setdefault(place, [0, 0])
-            own[0] += yes
-            own[1] += no
-        coarse = area_under_curve(*zip(*of_ranges.values(), strict=True)) if of_ranges else auc
-        self._shift = auc - coarse
-
-    def __call__(self, sums: Parts) -> Values:
-        auc = area_under_curve([sums[n] for n in self._yes], [sums[n] for n in self._no])
-        shifted = min(max(auc + self._shift, 0.0), 1.0)
-        values: Values = {"auc": None if isnan(auc) else shifted}
-        return values | (_rates(agreement_of(sums)) if self._rates else {})
-
-
 def agreement_of(sums: Mapping[str, float]) -> Agreement:
     """Return the agreement whose counts are sums of columns."""
     return Agreement(*(round(sums[name]) for name in CELLS))
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+YES = frozenset(("yes", "y", "true", "1", "correct"))
+NO = frozenset(("no", "n", "false", "0", "incorrect"))
+
+
+def label_of(value: Any, threshold: float | None, column: str) -> bool | None:
+    """Return the label yes or no of a value, or None if the label is missing.
+
+    A label is a boolean, 0 or 1, or a text such as "yes", "no", "true", "false", "correct" or
+    "incorrect". A missing value, null and an empty text are a missing label. With a threshold, a
+    number is the label yes if it is at least the threshold. Raises RowError for any other value.
+
+    >>> label_of("Yes", None, "human"), label_of(3, 3.5, "human"), label_of("", None, "human")
+    (True, False, None)
+    """
+    text = value.strip().casefold() if isinstance(value, str) else None
+    if value is None or text == "":
+        return None
+    if isinstance(value, bool):
+        return value
+    number = _number(value)
+    if threshold is not None and number is not None:
+        return number >= threshold
+    if number in (0, 1):
+        return number == 1
+    if text is not None and text in YES | NO:
+        return text in YES
+    wanted = "true, false, 0, 1, yes, no, correct, incorrect"
+    wanted += " or a number" if threshold is not None else ""
+    fix = "; use --label-threshold for graded labels" if number is not None else ""
+    raise RowError(f"expected a label ({wanted}), found {shorten(repr(value), 60)}{fix}", column)
+
+
+def labels_of(
+    values: Iterable[Any], rows: Iterable[str], threshold: float | None, column: str
+) -> tuple[list[bool | None], ErrorCounter]:
+    """Return the label of each row of a column, and the errors of values that are no label.
+
+    `rows` are the names of the rows. The label of a row in error is None.
+    """
+    labels: list[bool | None] = []
+    errors = ErrorCounter()
+    for value, row in zip(values, rows, strict=True):
+        try:
+            labels.append(label_of(value, threshold, column))
+        except RowError as error:
+            errors.add(error, f"row {shorten(row, 60)}")
+            labels.append(None)
+    return labels, errors
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, or a text that is one. None for everything else, such as NaN."""
+    if isinstance(value, (int, float, str)):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            return None
+        return number if math.isfinite(number) else None
+    return None

@@ -6,27 +6,154 @@ split, and a few numbers per metric.
 
 from __future__ import annotations
 
+import math
+import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeGuard, cast
 
 import msgspec
 
-from rag_rewards.errors import RolloutError, RowError, shorten
+from rag_rewards.errors import OptionError, RolloutError, RowError, UsageError, shorten
 from rag_rewards.evidence.needs import Need
-from rag_rewards.groups import NO_KEY, positions_by_key
+from rag_rewards.groups import positions_by_key
 from rag_rewards.io.questions import QuestionRow
-from rag_rewards.metrics.answer_text import AnswerCache
-from rag_rewards.metrics.measured_run import ErrorCounter, MeasuredRun, Measurements
-from rag_rewards.metrics.metric import GroupMetric, Metric, Parts, RowMetric
-from rag_rewards.metrics.subsets import label_reader
+from rag_rewards.metrics.metric import AnswerCache, GroupMetric, Metric, Parts, RowMetric, Unit
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, ScoredRow, decode_line
+from rag_rewards.rows.column_map import read_columns
 from rag_rewards.rows.decisions import decided_as
+from rag_rewards.rows.line_groups import NO_KEY
 
+NO_LABEL = "(none)"
+MAX_LABELS = 200
+"""Number of values of a field up to which it divides rows."""
+CONFIDENCE = "confidence"
+"""Name of the field with the mean token probability, which is computed from `logprobs.full`."""
 Gather = Callable[[Sequence[ScoredRow]], Sequence["ScoredRow | RolloutError"]]
+
+
+class ErrorCount(msgspec.Struct, kw_only=True):
+    """A kind of error: how many rows (or groups) have it, and the first one."""
+
+    type: str
+    path: str
+    count: int
+    first: str
+    unit: str = "row"
+
+
+class ErrorCounter:
+    """Counts errors by type and field."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], ErrorCount] = {}
+
+    def add(self, error: RolloutError, where: str, unit: str = "row") -> None:
+        """Count an error. Positions in lists are ignored: `nli[1]` and `nli[2]` are one field."""
+        path = re.sub(r"\[\d+\]", "[]", error.path)
+        key = (type(error).__name__, path or error.message, unit)
+        count = self._counts.get(key)
+        if count is None:
+            field = f"{error.path}: " if path else ""
+            first = f"{where}: {field}{error.message}"
+            count = ErrorCount(type=key[0], path=path, count=0, first=first, unit=unit)
+            self._counts[key] = count
+        count.count += 1
+
+    def counts(self) -> list[ErrorCount]:
+        """Return the errors by type and field."""
+        return list(self._counts.values())
+
+
+@dataclass
+class Measurements:
+    """The parts of one metric as columns, with one number per unit.
+
+    `units` are the positions of the units among the rows or groups of the run. `prompts` are the
+    prompts of the units: units of the same prompt are not independent and are resampled together.
+    """
+
+    units: Sequence[int]
+    prompts: Sequence[int]
+    columns: Mapping[str, Sequence[float]]
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def subset(self, chosen: Sequence[int]) -> Measurements:
+        """Return some of the units, given by their numbers from 0, in this order."""
+        columns = {part: [values[i] for i in chosen] for part, values in self.columns.items()}
+        units = [self.units[i] for i in chosen]
+        return Measurements(units, [self.prompts[i] for i in chosen], columns)
+
+    def by_prompt(self) -> tuple[int, Mapping[str, Sequence[float]]]:
+        """Return the number of prompts, and the columns summed by prompt."""
+        order = {prompt: i for i, prompt in enumerate(dict.fromkeys(self.prompts))}
+        if len(order) == len(self.units):
+            return len(order), self.columns
+        places = [order[prompt] for prompt in self.prompts]
+        columns: dict[str, Sequence[float]] = {}
+        for part, values in self.columns.items():
+            sums = [0.0] * len(order)
+            for place, value in zip(places, values, strict=True):
+                sums[place] += value
+            columns[part] = sums
+        return len(order), columns
+
+    @property
+    def sums(self) -> dict[str, float]:
+        """The sum of each column. Raises UsageError if it is too large for a number."""
+        sums = {}
+        for part, values in self.columns.items():
+            try:
+                sums[part] = math.fsum(values)
+            except OverflowError:
+                raise UsageError(
+                    f"the sum of a metric ({part}) is too large for a number: leave out the rows "
+                    "with values near 1e308"
+                ) from None
+        return sums
+
+
+@dataclass
+class MeasuredRun:
+    """A measured file of rows."""
+
+    name: str
+    rows: int = 0
+    truncated: int = 0
+    unscored: int = 0
+    with_documents: int = 0
+    decisions: Counter[str] = field(default_factory=Counter)
+    """The counts of the decisions on answers that the rows state, see `rows.decisions`."""
+    errors: ErrorCounter = field(default_factory=ErrorCounter)
+    ids: list[str] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    labels: dict[str, list[str]] = field(default_factory=dict)
+    measurements: list[Measurements] = field(default_factory=list)
+    """One entry per metric."""
+    left_out: list[list[ErrorCount]] = field(default_factory=list)
+    """The errors of each metric."""
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """The keys of the groups in the order of their first row. Only valid after the last row."""
+        return list(dict.fromkeys(key for key in self.keys if key is not None))
+
+    @cached_property
+    def prompts(self) -> list[int]:
+        """The prompt of each row: the position of its group, or a number of its own."""
+        place = {key: at for at, key in enumerate(self.groups)}
+        return [-1 - i if key is None else place[key] for i, key in enumerate(self.keys)]
+
+    def name_of(self, unit: Unit, at: int) -> str:
+        """Return the id of a row or the key of a group."""
+        return self.groups[at] if unit == "group" else self.ids[at]
 
 
 class MetricNeeds:
@@ -195,3 +322,59 @@ class _GroupAccumulator:
         }
         groups = list(parts_by_group)
         return Measurements(groups, groups, columns)
+
+
+# --- subsets -------------------------------------------------------------------------------------
+
+
+def label_reader(name: str) -> Callable[[ScoredRow, bytes], str]:
+    """Return a function that reads the value of a field from a row and its line, as text.
+
+    `scores.judge` is the field `judge` of the field `scores`, unless the row has a field
+    `scores.judge`. Raises OptionError for a name that no field can have.
+    """
+    decoder = msgspec.json.Decoder(_one_field(name))
+
+    def label(row: ScoredRow, line: bytes) -> str:
+        try:
+            value = getattr(decoder.decode(line), "value")  # noqa: B009 (a generated struct)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return NO_LABEL  # the row decodes without this field
+        if value is msgspec.UNSET and "." in name:
+            value = read_columns(line, [name])[name]
+        if value is msgspec.UNSET and name == CONFIDENCE:
+            return confidence_bin(row)
+        if value is None or value is msgspec.UNSET:
+            return NO_LABEL
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+    return label
+
+
+def _one_field(name: str) -> type[msgspec.Struct]:
+    """Return a type for rows that decodes one field. OptionError for an invalid name."""
+    if not name:
+        raise OptionError("{by} requires the name of a field")
+    try:
+        value = ("value", Any, msgspec.UNSET)
+        return msgspec.defstruct("OneField", [value], rename={"value": name})
+    except ValueError:
+        raise OptionError("{by}: {field!r} is not the name of a field", field=name) from None
+
+
+def mean_probability(logprobs: Sequence[float]) -> float:
+    """Return the confidence (1/T) Σ exp(log p_t). Range 0 to 1. Source: TruthRL, section 4.5.
+
+    >>> mean_probability([0.0, math.log(0.5)])
+    0.75
+    """
+    return math.fsum(map(math.exp, logprobs)) / len(logprobs)
+
+
+def confidence_bin(row: Rollout) -> str:
+    """Return the tenth of the row's confidence, such as 0.3-0.4, or `(none)` if it is unknown."""
+    full = row.logprobs.full if row.logprobs else ()
+    if not full or max(full) > 1e-3:  # log-probabilities are at most 0, except for rounding
+        return NO_LABEL
+    tenth = min(int(mean_probability(full) * 10), 9)
+    return f"{tenth / 10:.1f}-{(tenth + 1) / 10:.1f}"

@@ -7,15 +7,21 @@ returns a mark per row and converts the marks of a group to parts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
+from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
-from rag_rewards.metrics.answer_text import AnswerCache
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.text.boxed import last_box
+from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.latex import plain_latex
+from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
+from rag_rewards.text.sections import Tags
 
 Parts = Mapping[str, float]
 """Sums by name: `{"right": 3.0, "rows": 4.0}`."""
@@ -23,6 +29,67 @@ Values = dict[str, float | None]
 """Values by name. A value is None if its denominator is zero."""
 Unit = Literal["row", "group", "pair"]
 Gauge = Callable[[ScoredRow], tuple[float, ...]]
+Reads = Literal["auto", "answer", "box", "response"]
+"""The answer section, the last box, or the response without its thinking section.
+
+`auto` is the first of these that exists, so that runs with different formats can be compared.
+"""
+
+ANSWER = Tags(("answer",))
+
+
+def read_answer(rollout: Rollout, reads: Reads = "auto") -> str | None:
+    r"""Return the answer of a response, or None if it has none. LaTeX in a box becomes plain text.
+
+    >>> read_answer(Rollout(response=r"<think>?</think> So \boxed{Rome}.")), read_answer(
+    ...     Rollout(response="It is Rome."), "box")
+    ('Rome', None)
+    """
+    response = rollout.parsed
+    if reads in ("auto", "answer"):
+        section = response.cut(ANSWER).content.get("answer")
+        if section is not None or reads == "answer":
+            return section
+    if reads in ("auto", "box"):
+        box = last_box(response.visible)
+        if box is not None or reads == "box":
+            return plain_latex(box) if box else box
+    return response.visible
+
+
+class AnswerCache:
+    """The answers and normalized texts of a few rows, which several metrics share."""
+
+    def __init__(self) -> None:
+        self._forms: dict[NormalizerName, GoldForms] = {}
+        self._answers: dict[tuple[int, Reads], tuple[Rollout, str | None]] = {}
+
+    def answer(self, row: Rollout, reads: Reads) -> str | None:
+        """Return the answer of a row."""
+        key = (id(row), reads)
+        if key not in self._answers:
+            # The reference keeps the row alive, so that no other row has its id.
+            self._answers[key] = (row, read_answer(row, reads))
+        return self._answers[key][1]
+
+    def forms(self, name: NormalizerName) -> GoldForms:
+        """Return the normalized gold answers. Their `normalize` caches its results."""
+        forms = self._forms.get(name)
+        if forms is None:
+            forms = self._forms[name] = GoldForms(_cached(normalizer(name)))
+        return forms
+
+
+def _cached(normalize: Normalizer) -> Normalizer:
+    cache: dict[str, str] = {}
+
+    def cached(text: str) -> str:
+        normal = cache.get(text)
+        if normal is None:
+            normal = cache[text] = normalize(text)
+        return normal
+
+    return cached
 
 
 class Metric(Protocol):
@@ -122,14 +189,60 @@ def ratio(numerator: float, denominator: float) -> float | None:
     return numerator / denominator if denominator else None
 
 
-def f1_of(precision: float | None, recall: float | None) -> float | None:
-    """Return 2PR / (P + R); 0 if one of them is 0 or None, None if both are None.
+def check_k(k: int) -> None:
+    """Raise UsageError unless k is at least 1."""
+    if k < 1:
+        raise UsageError(f"k must be at least 1, found {k}")
 
-    >>> f1_of(0.5, 1.0), f1_of(None, 0.5), f1_of(None, None)
-    (0.6666666666666666, 0.0, None)
+
+@dataclass(frozen=True, repr=False)
+class AtLeast(MetricBase):
+    """(1/N) Σ 1[the value of a metric for the row ≥ threshold]. Range 0 to 1.
+
+    Rows for which the metric has no value are excluded. Raises UsageError for a metric that has no
+    value for a single row.
+
+    >>> from rag_rewards.metrics import F1
+    >>> AtLeast(F1(), 0.62)
+    f1>=0.62
     """
-    if precision is None and recall is None:
-        return None
-    if not precision or not recall:
-        return 0.0
-    return 2 * precision * recall / (precision + recall)
+
+    metric: RowMetric
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.threshold):
+            raise UsageError(f"{self.metric!r}: the threshold must be a finite number")
+        if self.metric.unit != "row":
+            raise UsageError(
+                f"{self!r}: {self.metric!r} has one value per {self.metric.unit}: choose a metric "
+                "with a value for each row, such as f1"
+            )
+
+    @property
+    def name(self) -> str:
+        return repr(self)
+
+    @property
+    def reads_response(self) -> bool:  # type: ignore[override]
+        return self.metric.reads_response
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        return self.metric.needs(rollout)
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        gauge = self.metric.gauge(cache)
+
+        def measure(row: ScoredRow) -> tuple[float, ...]:
+            value = row_value(self.metric, gauge(row))
+            return (0.0, 0.0) if value is None else (float(value >= self.threshold), 1.0)
+
+        return measure
+
+    def __repr__(self) -> str:
+        return f"{self.metric!r}>={self.threshold!r}"
+
+
+def row_value(metric: RowMetric, numbers: Sequence[float]) -> float | None:
+    """Return the value of a metric for one row, from the numbers of its gauge."""
+    return metric.values(dict(zip(metric.parts, numbers, strict=True)))[metric.name]

@@ -10,57 +10,36 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.metrics.alignment import Align
-from rag_rewards.metrics.answerability import AnswerRate
-from rag_rewards.metrics.answers import (
-    F1,
-    ExactMatch,
-    JudgeAccuracy,
-    Lenient,
-    ReferenceReliance,
-    Substring,
-)
-from rag_rewards.metrics.at_least import AtLeast
-from rag_rewards.metrics.cascade import CascadeAccuracy
-from rag_rewards.metrics.documents import AnswerRecall, CitationF1, CompressionRatio, RelevanceF1
-from rag_rewards.metrics.group_signal import GroupSignal
-from rag_rewards.metrics.metric import Metric
-from rag_rewards.metrics.perplexity import Perplexity
-from rag_rewards.metrics.reasoning import ReasoningScore
-from rag_rewards.metrics.retrieval import NDCGAtK, RecallAtK
-from rag_rewards.metrics.score_value import ScoreValue
-from rag_rewards.metrics.search import Searches, SearchRecall
-from rag_rewards.metrics.trust_score import TrustScore
-from rag_rewards.metrics.truth import MajorityAtK, PassAtK, Truthfulness
-from rag_rewards.metrics.truthful_helpfulness import TruthfulHelpfulness
+from rag_rewards.metrics import answers, documents, scored_values, search, trust_score, truth
+from rag_rewards.metrics.metric import AtLeast, Metric
 from rag_rewards.settings import REPLACED, closed_sets, did_you_mean
 
 METRICS: dict[str, type[Any]] = {
-    "em": ExactMatch,
-    "f1": F1,
-    "substring": Substring,
-    "lenient": Lenient,
-    "judge": JudgeAccuracy,
-    "cascade": CascadeAccuracy,
-    "trust-score": TrustScore,
-    "truthfulness": Truthfulness,
-    "ths": TruthfulHelpfulness,
-    "answer-rate": AnswerRate,
-    "reference-reliance": ReferenceReliance,
-    "align": Align,
-    "reasoning-score": ReasoningScore,
-    "compression-ratio": CompressionRatio,
-    "answer-recall": AnswerRecall,
-    "perplexity": Perplexity,
-    "relevance": RelevanceF1,
-    "citation": CitationF1,
-    "recall@k": RecallAtK,
-    "ndcg@k": NDCGAtK,
-    "searches": Searches,
-    "search-recall": SearchRecall,
-    "majority@k": MajorityAtK,
-    "pass@k": PassAtK,
-    "group-signal": GroupSignal,
+    "em": answers.ExactMatch,
+    "f1": answers.F1,
+    "substring": answers.Substring,
+    "lenient": answers.Lenient,
+    "judge": answers.JudgeAccuracy,
+    "cascade": answers.CascadeAccuracy,
+    "trust-score": trust_score.TrustScore,
+    "truthfulness": truth.Truthfulness,
+    "ths": truth.TruthfulHelpfulness,
+    "answer-rate": trust_score.AnswerRate,
+    "reference-reliance": answers.ReferenceReliance,
+    "align": trust_score.Align,
+    "reasoning-score": truth.ReasoningScore,
+    "compression-ratio": documents.CompressionRatio,
+    "answer-recall": documents.AnswerRecall,
+    "perplexity": documents.Perplexity,
+    "relevance": documents.RelevanceF1,
+    "citation": documents.CitationF1,
+    "recall@k": documents.RecallAtK,
+    "ndcg@k": documents.NDCGAtK,
+    "searches": search.Searches,
+    "search-recall": search.SearchRecall,
+    "majority@k": truth.MajorityAtK,
+    "pass@k": truth.PassAtK,
+    "group-signal": scored_values.GroupSignal,
 }
 """The class of each metric by name. `k` stands for a number."""
 
@@ -82,7 +61,7 @@ def metric_of(text: str) -> Metric:
     if threshold := _THRESHOLD.fullmatch(text):
         return AtLeast(metric_of(threshold["metric"]), float(threshold["value"]))  # type: ignore[arg-type]
     if text.strip() in ("reward", "correct") or text.strip().startswith("components."):
-        return ScoreValue(text.strip())
+        return scored_values.ScoreValue(text.strip())
     match = _ITEM.fullmatch(text)
     if match is None:
         raise UsageError(f"a metric must be NAME, NAME@K or NAME(key=value,…), found {text!r}")

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 from rag_rewards.documents import Document
 from rag_rewards.errors import DataError, UsageError
-from rag_rewards.metrics.answer_text import AnswerCache
-from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
+from rag_rewards.metrics.metric import AnswerCache, Gauge, MetricBase, Parts, Values, ratio
 from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
@@ -181,7 +180,7 @@ def found_by_search(
     forms = [aliases for aliases in forms if aliases]
     if not forms:
         return None
-    texts = [[squad(_text(result)) for result in results] for results in searches]
+    texts = [[squad(result.titled_text) for result in results] for results in searches]
     return [
         frozenset(
             i
@@ -210,7 +209,7 @@ def _keys(result: Document, gold: Gold) -> set[str]:
     """Return the keys of a result, which are those of the documents that it equals."""
     if gold == "supporting":
         return {_key(result)}
-    return {f"text {squad(result.text)}", f"text {squad(_text(result))}"}
+    return {f"text {squad(result.text)}", f"text {squad(result.titled_text)}"}
 
 
 def _supporting_keys(row: Rollout) -> list[set[str]]:
@@ -230,10 +229,6 @@ def _key(document: Document) -> str:
     if document.id is not None:
         return f"id {canonical(document.id)}"
     return f"text {squad(document.text)}"
-
-
-def _text(document: Document) -> str:
-    return f"{document.title}\n{document.text}" if document.title else document.text
 
 
 def _check_dialect(dialect: str) -> None:

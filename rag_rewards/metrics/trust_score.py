@@ -1,4 +1,4 @@
-"""Trust-Score: grounded refusals, answers and citations.
+"""Grounded refusals, answers, citations and reasoning: Trust-Score, answer rate and %Align.
 
 The definitions are those of Trust-Score's evaluation code, with these exceptions. Two settings of
 `TrustScore` reproduce the authors' values: `empty` (an empty response has no correct citation,
@@ -9,23 +9,32 @@ reads `[0]` as the last document). A document that a statement cites twice is on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
-from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
-from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
-from rag_rewards.metrics.answerability import (
-    is_answerable,
-    refuses,
-    supported_by,
-    supported_gold,
+from rag_rewards.errors import DataError, UsageError
+from rag_rewards.evidence.needs import EntailmentNeed, Need
+from rag_rewards.metrics.metric import (
+    AnswerCache,
+    Gauge,
+    MetricBase,
+    Parts,
+    Reads,
+    Values,
+    ratio,
+    read_answer,
 )
-from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, f1_of, ratio
+from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Rollout
+from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
 from rag_rewards.text.normalize import squad
+from rag_rewards.text.refusal import SHORT_REFUSAL, refusal_form
+from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import statements
 
 MAX_CITATIONS = 3
@@ -35,6 +44,36 @@ _FIRST_NUMBERS = compiled(r"\[(\d{1,9})\]?")
 
 Empty = Literal["zero", "skip"]
 Markers = Literal["all", "first"]
+_REFUSAL = refusal_form(SHORT_REFUSAL)
+_LEAST_SIMILARITY = 85.5
+"""Trust-Score rounds the similarity to an integer, which must be above 85."""
+
+
+def refuses(answer: str) -> bool:
+    """Return whether an answer is a refusal: its partial similarity to the short one is above 85.
+
+    The similarity is rapidfuzz's `partial_ratio` (0 to 100) of the `squad` forms with plain
+    apostrophes, rounded to an integer. Source: Trust-Score's evaluation code.
+
+    >>> refuses("Sadly: I apologize, but I couldn't find an answer."), refuses("It is Paris.")
+    (True, False)
+    """
+    from rapidfuzz import fuzz
+
+    return bool(fuzz.partial_ratio(_REFUSAL, refusal_form(answer), score_cutoff=_LEAST_SIMILARITY))
+
+
+def is_answerable(rollout: Rollout) -> bool:
+    """Return whether some document supports some gold answer.
+
+    If no document has `supports`, `answerable` of the row decides. Raises DataError without both,
+    and for a `supports` of a wrong length.
+    """
+    if any(document.supports is not None for document in rollout.documents or ()):
+        return bool(rollout.supported_gold)
+    if rollout.answerable is None:
+        raise DataError("missing, and no document has `supports`", "answerable")
+    return rollout.answerable
 
 
 def list_correctness(items: Sequence[str], gold: Sequence[Sequence[str]]) -> float:
@@ -53,7 +92,7 @@ def list_correctness(items: Sequence[str], gold: Sequence[Sequence[str]]) -> flo
     precision = sum(any(item in form for form in forms) for item in answers) / len(answers)
     matches = sum(not form.isdisjoint(answers) for form in forms)
     recall = min(5, matches) / min(5, len(forms))
-    return 2 * precision * recall / (precision + recall) if matches else 0.0
+    return f1_of(precision, recall)
 
 
 def citation_scores(
@@ -111,8 +150,9 @@ def trust_score(sums: Parts) -> Values:
     f1_refuse, f1_answer = _refusal_f1s(sums)
     f1_gr = (f1_refuse + f1_answer) / 2
     f1_ac = _f1(sums["calibrated"], sums["answered"], sums["answerable"])
-    means = [ratio(sums[f"citation_{of}"], sums["citation_rows"]) for of in ("precision", "recall")]
-    f1_gc = f1_of(*means) or 0.0
+    cited = sums["citation_rows"]
+    means = (ratio(sums[f"citation_{of}"], cited) or 0.0 for of in ("precision", "recall"))
+    f1_gc = f1_of(*means)
     return {
         "trust-score": (f1_gr + f1_ac + f1_gc) / 3,
         "f1_gr": f1_gr,
@@ -134,7 +174,7 @@ def _refusal_f1s(sums: Parts) -> tuple[float, float]:
 
 def _f1(right: float, chosen: float, wanted: float) -> float:
     """F1 of right/chosen and right/wanted; 0 if a denominator is 0."""
-    return f1_of(ratio(right, chosen), ratio(right, wanted)) or 0.0
+    return f1_of(ratio(right, chosen) or 0.0, ratio(right, wanted) or 0.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -252,15 +292,13 @@ class TrustScore(MetricBase):
     def _entails(self, row: Rollout, premise: str, hypothesis: str) -> bool:
         probability = row.entailment(premise, hypothesis)
         if probability is None:
-            raise unmet(EntailmentNeed(premise, hypothesis))
+            raise EntailmentNeed(premise, hypothesis).unmet()
         return probability >= self.threshold
 
 
 def _counted_gold(rollout: Rollout) -> list[tuple[str, ...]]:
     """The gold answers that a document supports, or all gold answers if that is unknown."""
-    supported = supported_gold(rollout)
-    gold = enumerate(rollout.gold)
-    return [aliases for i, aliases in gold if supported is None or i in supported]
+    return [rollout.gold[i] for i in rollout.supported_gold]
 
 
 @dataclass(frozen=True)
@@ -303,5 +341,76 @@ def premise_of(rollout: Rollout, labels: Sequence[str]) -> str:
 
 def _supported_by_any(rollout: Rollout, labels: Sequence[str]) -> set[int]:
     """The positions of the gold answers that at least one of the documents supports."""
-    positions = [supported_by(rollout, rollout.labels.index(label)) for label in labels]
-    return set().union(*(each for each in positions if each))
+    documents = rollout.documents or ()
+    supports = [documents[rollout.labels.index(label)].supports or () for label in labels]
+    return {i for bits in supports for i, bit in enumerate(bits) if bit}
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class AnswerRate(MetricBase):
+    """Answered / all, and the ideal value: answerable / all. Range 0 to 1.
+
+    Source: Ground-GRPO, section 3.4 (AR).
+    """
+
+    reads: Reads = "auto"
+
+    name = "answer-rate"
+    parts = ("answered", "answerable", "rows")
+    main_ratio = ("answered", "rows")
+    further_ratios = MappingProxyType({"ideal": ("answerable", "rows")})
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        return lambda row: (
+            float(not refuses(cache.answer(row, self.reads) or "")),
+            float(is_answerable(row)),
+            1.0,
+        )
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class Align(MetricBase):
+    """Share of rows whose reasoning entails the final answer. Range 0 to 1.
+
+    `reasoning` is the name of the section with the reasoning (`think`; LEAR: `reason`). The answer
+    is compared without its citations. A row without reasoning or answer does not align and is
+    counted as `unread`. Source: Ground-GRPO, section 4.7, Eq. 8 (%Align).
+    """
+
+    reasoning: str = "think"
+    threshold: float = 0.5
+    reads: Reads = "auto"
+
+    name = "align"
+    parts = ("aligned", "unread", "rows")
+    main_ratio = ("aligned", "rows")
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w-]+", self.reasoning):
+            raise UsageError(
+                f"metric align: reasoning must be the name of a section, found {self.reasoning!r}"
+            )
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        need = self._need(rollout)
+        return [need] if need else []
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        return self._measure
+
+    def _need(self, rollout: Rollout) -> EntailmentNeed | None:
+        tags = Tags((self.reasoning, "answer"))
+        reasoning = rollout.parsed.cut(tags).content.get(self.reasoning, "").strip()
+        answer = strip_markers(read_answer(rollout, self.reads) or "", _MARKERS)
+        return EntailmentNeed(reasoning, answer) if reasoning and answer else None
+
+    def _measure(self, row: ScoredRow) -> tuple[float, ...]:
+        need = self._need(row)
+        if need is None:
+            return 0.0, 1.0, 1.0
+        probability = row.entailment(need.premise, need.hypothesis)
+        if probability is None:
+            raise need.unmet()
+        return float(probability >= self.threshold), 0.0, 1.0

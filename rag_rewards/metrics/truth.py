@@ -1,82 +1,79 @@
-"""Metrics of correct, uncertain and hallucinated answers: truthfulness, majority@k and pass@k."""
+"""Metrics of correct, uncertain and hallucinated answers, and of the reasoning for them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import Protocol
+from typing import get_args
 
 from rag_rewards.errors import GroupError, UsageError
 from rag_rewards.evidence.needs import Need
-from rag_rewards.metrics.answer_text import AnswerCache, Reads, read_answer
-from rag_rewards.metrics.metric import Gauge, MetricBase, Parts, Values, ratio
-from rag_rewards.rewards.answer_decision import Ask, Decision
-from rag_rewards.rewards.truthfulness import Outcome, Truth
+from rag_rewards.metrics.metric import (
+    AnswerCache,
+    Gauge,
+    MetricBase,
+    Parts,
+    Reads,
+    Values,
+    check_k,
+    ratio,
+    read_answer,
+)
+from rag_rewards.rewards.answer_decision import Ask
+from rag_rewards.rewards.truthfulness import Outcome, Reasoning, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
 from rag_rewards.text.normalize import NormalizerName
 
+_TRUTHS: tuple[Truth, ...] = get_args(Truth)
+_REASONING = Reasoning()
 Vote = tuple[str, Truth]
 """The normalized answer ("" for an abstention), and whether it is correct."""
 NO_ANSWER: Vote = ("\0", "incorrect")
-Mark = tuple[Vote, bool | None]
-"""The vote of a rollout, and whether a judge decided it; None if the verifier is no cascade."""
+Judged = tuple[float, ...]
+"""Whether a judge decided, 1 or 0; empty if the verifier is no cascade."""
+Mark = tuple[Vote, Judged]
 
 
-class _VerifiedMetric(Protocol):
-    """A metric that verifies the answer."""
+class Verified:
+    """A metric that verifies the answer as the recipe `truthrl` does."""
+
+    verifier: str
+    normalizer: NormalizerName
+    reads: Reads
+    ask: Ask
+
+    def __post_init__(self) -> None:
+        self.outcome  # noqa: B018 (raises SettingError for an invalid verifier)
 
     @property
-    def verifier(self) -> str: ...
+    def outcome(self) -> Outcome:
+        """TruthRL's classification of answers."""
+        return Outcome(verifier=self.verifier, normalizer=self.normalizer, ask=self.ask)
+
     @property
-    def normalizer(self) -> NormalizerName: ...
-    @property
-    def reads(self) -> Reads: ...
-    @property
-    def ask(self) -> Ask: ...
+    def is_cascade(self) -> bool:
+        """Whether the part `judged` counts the answers on which a judge decides."""
+        return self.verifier == "cascade"
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        return self.outcome.needs_of(rollout, read_answer(rollout, self.reads))
+
+    def truth_gauge(self, cache: AnswerCache) -> Callable[[ScoredRow], tuple[Truth, Judged]]:
+        """Return a function from a row to the truth value of its answer, and its judge."""
+        outcome, forms, reads = self.outcome, cache.forms(self.normalizer), self.reads
+
+        def measure(row: ScoredRow) -> tuple[Truth, Judged]:
+            truth, decision = outcome.verify(row, cache.answer(row, reads), forms)
+            return truth, () if decision is None else (float(decision.is_judged),)
+
+        return measure
 
 
-def _verdict_needs(metric: _VerifiedMetric, rollout: Rollout) -> list[Need]:
-    """Return the needs for a verdict of a judge, if the verifier is a judge."""
-    outcome = outcome_of(metric.verifier, metric.normalizer, metric.ask)
-    return outcome.needs_of(rollout, read_answer(rollout, metric.reads))
-
-
-def _vote_gauge(metric: _VerifiedMetric, cache: AnswerCache) -> Callable[[ScoredRow], Mark]:
-    """Return a function from a row to its vote and its judge."""
-    outcome = outcome_of(metric.verifier, metric.normalizer, metric.ask)
-    forms, reads = cache.forms(metric.normalizer), metric.reads
-
-    def mark(row: ScoredRow) -> Mark:
-        answer = cache.answer(row, reads)
-        truth, decision = outcome.verify(row, answer, forms)
-        is_judged = None if decision is None else decision.is_judged
-        if truth == "uncertain":
-            return ("", truth), is_judged
-        text = (answer or "").strip()
-        if not text:
-            return NO_ANSWER, is_judged
-        return (forms.normalize(text) or f"\0{text.casefold()}", truth), is_judged
-
-    return mark
-
-
-def _judged(marks: Sequence[Mark]) -> Parts:
-    """Return how many of the rollouts of a cascade a judge decides; nothing without a cascade."""
-    flags = [is_judged for _, is_judged in marks if is_judged is not None]
-    return {"judged": float(sum(flags)), "rows": float(len(flags))} if flags else {}
-
-
-def _judge_share(sums: Parts) -> Values:
-    return {"judge_share": ratio(sums["judged"], sums["rows"])} if "judged" in sums else {}
-
-
-def outcome_of(verifier: str, normalizer: NormalizerName, ask: Ask = "undecided") -> Outcome:
-    """Return TruthRL's classification of answers. Raises SettingError for invalid arguments."""
-    return Outcome(verifier=verifier, normalizer=normalizer, ask=ask)
+# --- rows ----------------------------------------------------------------------------------------
 
 
 def truthfulness(
@@ -96,7 +93,7 @@ def truthfulness(
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class Truthfulness(MetricBase):
+class Truthfulness(Verified, MetricBase):
     """w1·Acc + w2·Unc − w3·Hall, and the three shares. Source: TruthRL, section 2.1.
 
     By default, the answer is the box, and a missing box is a hallucination. `verifier` is that of
@@ -115,29 +112,17 @@ class Truthfulness(MetricBase):
     ask: Ask = "undecided"
 
     name = "truthfulness"
-    needs = _verdict_needs
-
-    def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer, self.ask)
 
     @property
     def parts(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("correct", "uncertain", "rows", *(["judged"] if self._is_cascade else []))
-
-    @property
-    def _is_cascade(self) -> bool:
-        return self.verifier == "cascade"
+        return ("correct", "uncertain", "rows", *["judged"] * self.is_cascade)
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        outcome = outcome_of(self.verifier, self.normalizer, self.ask)
-        forms = cache.forms(self.normalizer)
+        truth_of = self.truth_gauge(cache)
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
-            truth, decision = outcome.verify(row, cache.answer(row, self.reads), forms)
-            numbers = (float(truth == "correct"), float(truth == "uncertain"), 1.0)
-            if not isinstance(decision, Decision):
-                return numbers
-            return (*numbers, float(decision.is_judged))
+            truth, judged = truth_of(row)
+            return float(truth == "correct"), float(truth == "uncertain"), 1.0, *judged
 
         return measure
 
@@ -153,9 +138,126 @@ class Truthfulness(MetricBase):
             "uncertainty": uncertainty,
             "hallucination": hallucination,
         }
-        if self._is_cascade:
+        if self.is_cascade:
             values["judge_share"] = sums["judged"] / rows
         return values
+
+
+def truthful_helpfulness(
+    correct: float, wrong: float, correct_before: float, wrong_before: float
+) -> float:
+    """Return THS = (x1·y0 − y1·x0)/y0. Range −x0/y0 to 1.
+
+    correct, wrong                x1 and y1, the shares of correct and wrong answers
+    correct_before, wrong_before  x0 and y0, the same of the initial policy; y0 is above 0
+
+    It is 0 for the initial policy, and for a policy with the same ratio of correct and wrong
+    answers. Source: FaithRL (2602.03507).
+
+    >>> round(truthful_helpfulness(0.5, 0.3, 0.4, 0.3), 6), truthful_helpfulness(0.4, 0.3, 0.4, 0.3)
+    (0.1, 0.0)
+    """
+    return (correct * wrong_before - wrong * correct_before) / wrong_before
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class TruthfulHelpfulness(Verified, MetricBase):
+    """THS = (x1·y0 − y1·x0)/y0, and the shares of correct answers, abstentions and wrong answers.
+
+    x1 and y1 are the shares of correct and wrong answers. `correct_rate` and `wrong_rate` are the
+    same shares x0 and y0 of the initial policy, as in the recipe `truthrl` with `scheme=geometric`;
+    both are required. The other settings are those of `truthfulness`. Source: FaithRL (2602.03507).
+    """
+
+    correct_rate: float = 0.0
+    wrong_rate: float = 0.0
+    verifier: str = "judge"
+    normalizer: NormalizerName = "squad"
+    reads: Reads = "box"
+    ask: Ask = "undecided"
+
+    name = "ths"
+
+    def __post_init__(self) -> None:
+        for setting in ("correct_rate", "wrong_rate"):
+            if not 0 < getattr(self, setting) <= 1:
+                raise UsageError(
+                    f"metric ths: {setting} must be above 0 and at most 1: set it to the share "
+                    "that `evaluate` measures of the initial policy, for example "
+                    "ths(correct_rate=0.4,wrong_rate=0.3)"
+                )
+        super().__post_init__()
+
+    @property
+    def _shares(self) -> Truthfulness:
+        return Truthfulness(
+            verifier=self.verifier, normalizer=self.normalizer, reads=self.reads, ask=self.ask
+        )
+
+    @property
+    def parts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self._shares.parts
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        return self._shares.gauge(cache)
+
+    def values(self, sums: Parts) -> Values:
+        values = dict(self._shares.values(sums))
+        del values["truthfulness"]
+        correct, wrong = values["accuracy"], values["hallucination"]
+        if correct is None or wrong is None:
+            return {self.name: None, **values}
+        score = truthful_helpfulness(correct, wrong, self.correct_rate, self.wrong_rate)
+        return {self.name: score, **values}
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class ReasoningScore(Verified, MetricBase):
+    """(1/N) Σ r_r: the share of responses whose reasoning a judge accepts. Range 0 to 1.
+
+    The verdict `reasoning` is that of the component `reasoning` of the recipe `truthrl`. Further
+    values are the same share of the responses whose answer is `correct`, `uncertain` or
+    `incorrect`; `verifier`, `normalizer`, `reads` and `ask` decide this as in
+    `truthfulness`, and with `verifier=cascade`, `judge_share` has the same meaning as there.
+    A blank response gets 0 without a verdict. Source: TruthRL, section 4.6, Tables 8 and 12.
+    """
+
+    verifier: str = "judge"
+    normalizer: NormalizerName = "squad"
+    reads: Reads = "box"
+    ask: Ask = "undecided"
+
+    name = "reasoning-score"
+    main_ratio = ("accepted", "rows")
+
+    @property
+    def parts(self) -> tuple[str, ...]:  # type: ignore[override]
+        accepted = (f"accepted:{truth}" for truth in _TRUTHS)
+        return ("accepted", "rows", *_TRUTHS, *accepted, *["judged"] * self.is_cascade)
+
+    @property
+    def further_ratios(self) -> Mapping[str, tuple[str, str]]:  # type: ignore[override]
+        ratios = {str(truth): (f"accepted:{truth}", str(truth)) for truth in _TRUTHS}
+        return ratios | ({"judge_share": ("judged", "rows")} if self.is_cascade else {})
+
+    def needs(self, rollout: Rollout) -> Sequence[Need]:
+        return [*_REASONING.needs(rollout), *super().needs(rollout)]
+
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        truth_of = self.truth_gauge(cache)
+
+        def measure(row: ScoredRow) -> tuple[float, ...]:
+            truth, judged = truth_of(row)
+            score = _REASONING.value_of(row)
+            members = [float(truth == each) for each in _TRUTHS]
+            return score, 1.0, *members, *(score * member for member in members), *judged
+
+        return measure
+
+
+# --- groups --------------------------------------------------------------------------------------
 
 
 def majority(votes: Sequence[Vote]) -> Truth:
@@ -186,9 +288,41 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     return 1.0 - comb(n - correct, k) / comb(n, k)
 
 
+def _vote_gauge(metric: Verified, cache: AnswerCache) -> Callable[[ScoredRow], Mark]:
+    """Return a function from a row to its vote and its judge."""
+    truth_of, reads = metric.truth_gauge(cache), metric.reads
+    normalize = cache.forms(metric.normalizer).normalize
+
+    def mark(row: ScoredRow) -> Mark:
+        truth, judged = truth_of(row)
+        if truth == "uncertain":
+            return ("", truth), judged
+        text = (cache.answer(row, reads) or "").strip()
+        if not text:
+            return NO_ANSWER, judged
+        return (normalize(text) or f"\0{text.casefold()}", truth), judged
+
+    return mark
+
+
+def _judged(marks: Sequence[Mark]) -> Parts:
+    """Return how many of the rollouts of a cascade a judge decides; nothing without a cascade."""
+    flags = [flag for _, judged in marks for flag in judged]
+    return {"judged": sum(flags), "rows": float(len(flags))} if flags else {}
+
+
+def _judge_share(sums: Parts) -> Values:
+    return {"judge_share": ratio(sums["judged"], sums["rows"])} if "judged" in sums else {}
+
+
+def _check_group(marks: Sequence[Mark], k: int) -> None:
+    if len(marks) < k:
+        raise GroupError(f"fewer than {k} rollouts")
+
+
 @dataclass(frozen=True, repr=False)
 @check_choices
-class MajorityAtK(MetricBase):
+class MajorityAtK(Verified, MetricBase):
     """Accuracy, abstention and hallucination of the majority of a group's first k rollouts.
 
     The values are shares of the groups. Range 0 to 1. Normalized answers are compared, and all
@@ -204,11 +338,10 @@ class MajorityAtK(MetricBase):
     ask: Ask = "undecided"
 
     unit = "group"
-    needs = _verdict_needs
     gauge = _vote_gauge
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer, self.ask)
+        super().__post_init__()
         check_k(self.k)
 
     @property
@@ -216,8 +349,7 @@ class MajorityAtK(MetricBase):
         return f"majority@{self.k}"
 
     def fold(self, marks: Sequence[Mark]) -> Parts:
-        if len(marks) < self.k:
-            raise GroupError(f"fewer than {self.k} rollouts")
+        _check_group(marks, self.k)
         first = marks[: self.k]
         truth = majority([vote for vote, _ in first])
         return {
@@ -239,7 +371,7 @@ class MajorityAtK(MetricBase):
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class PassAtK(MetricBase):
+class PassAtK(Verified, MetricBase):
     """Mean over groups of the probability that at least one of k responses is right. Range 0 to 1.
 
     The estimator is unbiased. Groups with fewer than k rollouts are excluded and counted. With
@@ -255,11 +387,10 @@ class PassAtK(MetricBase):
 
     unit = "group"
     main_ratio = ("passed", "groups")
-    needs = _verdict_needs
     gauge = _vote_gauge
 
     def __post_init__(self) -> None:
-        outcome_of(self.verifier, self.normalizer, self.ask)
+        super().__post_init__()
         check_k(self.k)
 
     @property
@@ -267,17 +398,10 @@ class PassAtK(MetricBase):
         return f"pass@{self.k}"
 
     def fold(self, marks: Sequence[Mark]) -> Parts:
-        if len(marks) < self.k:
-            raise GroupError(f"fewer than {self.k} rollouts")
+        _check_group(marks, self.k)
         correct = sum(truth == "correct" for (_, truth), _ in marks)
         passed = pass_at_k(len(marks), correct, self.k)
         return {"passed": passed, "groups": 1.0, **_judged(marks)}
 
     def values(self, sums: Parts) -> Values:
         return {**super().values(sums), **_judge_share(sums)}
-
-
-def check_k(k: int) -> None:
-    """Raise UsageError unless k is at least 1."""
-    if k < 1:
-        raise UsageError(f"k must be at least 1, found {k}")

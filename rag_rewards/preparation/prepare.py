@@ -34,11 +34,15 @@ from rag_rewards.errors import OptionError, UsageError, cannot_resume
 from rag_rewards.io.digest import sha256
 from rag_rewards.io.output import Output, write_whole
 from rag_rewards.io.sinks import ErrorFile
-from rag_rewards.loading import load_definition
 from rag_rewards.preparation.data_card import data_card, read_card
 from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.preparation.options import PrepareOptions
-from rag_rewards.preparation.prompt import prepared_prompt, prepared_recipe, prompt_name
+from rag_rewards.preparation.prompt import (
+    prepared_definition,
+    prepared_prompt,
+    prepared_recipe,
+    prompt_name,
+)
 from rag_rewards.preparation.result import PrepareResult
 from rag_rewards.preparation.suitability import (
     GIVEN_FIELDS,
@@ -66,7 +70,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
     """
     if options.resume and (complete := _complete_result(options)) is not None:
         return complete
-    source, recipe = data_set(options.dataset), load_definition(options.recipe)
+    source, recipe = data_set(options.dataset), prepared_definition(options.recipe)
     prompt = prepared_prompt(options, recipe)
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(Records(options.source))

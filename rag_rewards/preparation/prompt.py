@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from rag_rewards.baseline_prompts import CLOSED_BOOK, DEFAULT, prompt_named
 from rag_rewards.definition import Recipe, RecipeDefinition
-from rag_rewards.errors import OptionError
-from rag_rewards.loading import load_recipe, recipes_of
-from rag_rewards.output_form import OutputForm
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.loading import load_recipe
 from rag_rewards.preparation.options import PrepareOptions
-from rag_rewards.prompt_template import PromptTemplate, adjusted
-from rag_rewards.prompts import BLANK, Prompt
+from rag_rewards.prompts import (
+    BLANK,
+    CLOSED_BOOK,
+    DEFAULT,
+    OutputForm,
+    Prompt,
+    PromptTemplate,
+    adjusted,
+    prompt_named,
+)
 from rag_rewards.turns.dialects import DIALECTS
 
 _ABOUT_DOCUMENTS = ("documents", "supporting", "answerable")
@@ -51,9 +57,23 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
     return prompt
 
 
+def prepared_definition(reference: str) -> RecipeDefinition:
+    """Return the facts of a recipe, of a curriculum those of the last stage.
+
+    Raises UsageError if there is no such recipe, and for stages with different prompts.
+    """
+    recipes = load_recipe(reference).recipes
+    if len({recipe.prompt.identity for recipe in recipes}) > 1:
+        raise UsageError(
+            f"{reference} is a curriculum whose stages have different prompts: name the recipe of "
+            "one stage"
+        )
+    return recipes[-1].facts
+
+
 def prepared_recipe(options: PrepareOptions) -> Recipe:
     """Return the recipe of the options with its profile, of a curriculum the last one."""
-    return recipes_of(load_recipe(options.recipe, hardened=options.hardened))[-1]
+    return load_recipe(options.recipe, hardened=options.hardened).recipes[-1]
 
 
 def _check_answer(prompt: Prompt, form: OutputForm, name: str, options: PrepareOptions) -> None:

@@ -1,4 +1,4 @@
-"""The table of built-in recipes, and functions that build a recipe."""
+"""The table of the built-in recipes, and `recipe`, which builds one of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from typing import Any
 
 from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe, RecipeDefinition
-from rag_rewards.errors import SettingError, SignatureError, UnknownRecipeError
-from rag_rewards.evidence.needs import ModelKind
-from rag_rewards.recipes.sample import sample_rollout, sample_search
-from rag_rewards.settings import build, current_settings, did_you_mean, flatten
-from rag_rewards.signature import CODE_KEY, Signature, StageSignature, release
-from rag_rewards.version import __version__
+from rag_rewards.errors import SettingError, UnknownRecipeError
+from rag_rewards.settings import build, did_you_mean, flatten
 
 
 class RecipeTable(Mapping[str, RecipeDefinition]):
@@ -64,18 +60,6 @@ def definition_of(name: str) -> RecipeDefinition:
         raise UnknownRecipeError(f"no recipe {name!r}{did_you_mean(name, RECIPES)}") from None
 
 
-def models_needed(recipe: Recipe) -> set[ModelKind]:
-    """Return the kinds of models that a recipe needs for a response in its output form.
-
-    >>> models_needed(recipe("truthrl")), models_needed(recipe("truthrl", {"verifier": "exact"}))
-    ({'judge'}, set())
-    """
-    rollouts = [sample_rollout(recipe.output_form)]
-    if recipe.needs_turns:
-        rollouts.append(sample_search())
-    return {need.model_kind for rollout in rollouts for need in recipe.needs(rollout)}
-
-
 def recipe(
     name: str, settings: Mapping[str, Any] | None = None, *, hardened: bool = False
 ) -> Recipe:
@@ -100,7 +84,7 @@ def build_recipe(
     hardened: bool = False,
 ) -> Recipe:
     """Return the recipe of a definition, with settings and errors as in `recipe`."""
-    changes, decision = split_decision(dotted(settings or {}))
+    changes, decision = split_decision(settings or {})
     values = (definition.hardened_values if hardened else {}) | changes
     built = build(definition.settings, values, definition.name)
     if hardened:
@@ -118,41 +102,3 @@ def _check_hardened(definition: RecipeDefinition, values: Mapping[str, Any]) -> 
                 f"recipe {definition.name}: setting {key}: {value} {reasons[value]}: set another "
                 "value, or do not use the hardened profile"
             )
-
-
-def recorded_settings(
-    signature: Signature, stage: StageSignature, definition: RecipeDefinition | None = None
-) -> dict[str, Any]:
-    """Return every setting of a stage of a signature by dotted key, validated.
-
-    A setting outside the signature has the default of the signature's version. `definition` is
-    required for a recipe that is not built in. Raises SignatureError for a newer version and for a
-    custom recipe, UnknownRecipeError, and SettingError.
-    """
-    if release(signature.version) > release(__version__):
-        raise SignatureError(
-            f"the signature is of rag-rewards {signature.version}, but this is {__version__}: "
-            f"install rag-rewards {signature.version} or later"
-        )
-    if stage.is_custom:
-        raise SignatureError(
-            f"the signature names the custom recipe {stage.recipe!r}, whose code it does not "
-            "contain: score with a built-in recipe"
-        )
-    definition = definition or definition_of(stage.recipe)
-    values = definition.defaults(hardened=stage.hardened, version=signature.version)
-    own = {key: value for key, value in stage.settings.items() if key != CODE_KEY}
-    changes, decision = split_decision(current_settings(own, values))
-    recorded = flatten(build(definition.settings, values | changes, stage.recipe))
-    return recorded | (decision.settings if decision else {})
-
-
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted key."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= dotted(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + str(key)] = value
-    return flat

@@ -22,11 +22,10 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.gold_rationale import GoldRationale
-from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import GoldRationale, OutputForm, Prompt
 from rag_rewards.recipes import shared
-from rag_rewards.rewards.answer import AnswerMatch, Metric
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.correctness import Metric
 from rag_rewards.rewards.document_relevance import Notation, Relevance
 from rag_rewards.rewards.format import Format
 from rag_rewards.rollout import Rollout

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from rag_rewards.compose import weighted
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
@@ -15,10 +16,9 @@ from rag_rewards.definition import (
     Recipe,
     RecipeDefinition,
 )
-from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipes.turn_settings import CHANGED_EXACT, EXACT_HARDENED, ExactSettings
-from rag_rewards.reward import Component, CorrectOf
+from rag_rewards.reward import CorrectOf
 from rag_rewards.rewards.contradiction import Consistency, QueryBy, Unverified
 from rag_rewards.settings import about
 from rag_rewards.training.settings import Stated, Training
@@ -91,10 +91,10 @@ def binary_rar(settings: BinaryRAR) -> Recipe:
         answer=settings.exact_match("answer"),
         reading=settings.reading(),
         repeated=settings.repeated_answer,
-        malformed=settings.malformed_penalty,
     )
-    components = tuple(Component(reward, name) for name in ("consistent", "malformed"))
-    return Recipe("binary-rar", components, reward, correct=CorrectOf(reward), settings=settings)
+    components = (reward, settings.malformed_turns())
+    total = weighted(*((1, part) for part in components))
+    return Recipe("binary-rar", components, total, correct=CorrectOf(reward), settings=settings)
 
 
 TRAINING = Training(

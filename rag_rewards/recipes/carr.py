@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from rag_rewards.compose import weighted
 from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
@@ -17,10 +18,9 @@ from rag_rewards.definition import (
     Recipe,
     RecipeDefinition,
 )
-from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipes.turn_settings import CHANGED_EXACT, EXACT_HARDENED, ExactSettings
-from rag_rewards.reward import Component
+from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.rubrics import CitedIn, Over, RubricReward, Rubrics
 from rag_rewards.settings import Settings, about
 from rag_rewards.training.settings import Stated, Training
@@ -106,11 +106,12 @@ def carr(settings: Carr) -> Recipe:
         alpha=settings.alpha,
         reading=settings.reading(),
         repeated=settings.repeated_answer,
-        malformed=settings.malformed_penalty,
     )
-    names = ("outcome", "rubrics", "identified", "supported", "connected", "malformed")
-    components = tuple(Component(rubrics, name) for name in names)
-    total = RubricReward(rubrics, settings.alpha, settings.normalize, settings.over)
+    names = ("outcome", "rubrics", "identified", "supported", "connected")
+    malformed = settings.malformed_turns()
+    components: tuple[Reward, ...] = (*(Component(rubrics, name) for name in names), malformed)
+    reward = RubricReward(rubrics, settings.alpha, settings.normalize, settings.over)
+    total = weighted((1, reward), (1, malformed))
     return Recipe("carr", components, total, correct=components[0], settings=settings)
 
 

@@ -19,12 +19,12 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.group_normalization import GroupMinMax
-from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
+from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
-from rag_rewards.rewards.answer import AnswerMatch, Metric, Reads
+from rag_rewards.rewards.answer import AnswerMatch, Reads
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood, LengthNorm, Loo, ThresholdOn
+from rag_rewards.rewards.correctness import Metric
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import Tags

@@ -18,8 +18,7 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import LAYOUT, Prompt
+from rag_rewards.prompts import LAYOUT, OutputForm, Prompt
 from rag_rewards.recipes import shared, trust_align
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount

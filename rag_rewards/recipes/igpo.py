@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from rag_rewards.compose import Ramp, weighted
 from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
@@ -18,16 +19,12 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.evidence.answer_template import before_answer
-from rag_rewards.evidence.needs import Baseline
+from rag_rewards.evidence.needs import Baseline, before_answer
 from rag_rewards.recipes import shared
-from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
-from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
+from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
 from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
-from rag_rewards.reward import Component, CorrectOf
-from rag_rewards.rewards.igpo import Count, Curriculum, IgpoReward, Tokens
-from rag_rewards.rewards.information_gain import Kind
-from rag_rewards.rewards.turn_likelihoods import Alias, LikelihoodReader
+from rag_rewards.reward import Component, CorrectOf, Reward
+from rag_rewards.rewards.igpo import Alias, Count, IgpoReward, Kind, LikelihoodReader, Tokens
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.training.credit.settings import CreditMethod, CreditSettings
@@ -152,27 +149,30 @@ def igpo(settings: Igpo) -> Recipe:
     """Return the gain of each turn and the outcome. Source: IGPO, authors' code."""
     before_answer(settings.template)
     gain = settings.gain
-    reward = IgpoReward(
+    parts = IgpoReward(
         kind=gain.kind,
         baseline=gain.baseline,
         draws=gain.random,
         count=gain.count,
         gated=gain.gated,
-        weight=gain.weight,
-        curriculum=Curriculum(gain.curriculum),
         likelihood=LikelihoodReader(gain.alias, gain.first_tokens, gain.first_weight),
         template=settings.template,
         answer=settings.decided_match("outcome", settings.outcome.metric),
         tokens=settings.outcome.tokens,
-        exact=settings.decided_match("outcome", "exact"),
         bad_format=settings.bad_format,
         reading=settings.reading(),
         repeated=settings.repeated_answer,
-        malformed=settings.malformed_penalty,
     )
-    names = ("outcome", "info_gain", "prior", "posterior", "malformed")
-    components = tuple(Component(reward, name) for name in names)
-    return Recipe("igpo", components, reward, correct=CorrectOf(reward), settings=settings)
+    outcome: Reward = Component(parts, "outcome")
+    gains: Reward = Component(parts, "info_gain", default=0.0)
+    if gain.curriculum:
+        outcome = Ramp(outcome, 0.5, 1.0, gain.curriculum)
+        gains = Ramp(gains, 1.0, 0.5, gain.curriculum)
+    malformed = settings.malformed_turns()
+    total = weighted((1, outcome), (gain.weight, gains), (1, malformed))
+    names = ("outcome", "info_gain", "prior", "posterior")
+    components: tuple[Reward, ...] = (*(Component(parts, name) for name in names), malformed)
+    return Recipe("igpo", components, total, correct=CorrectOf(parts), settings=settings)
 
 
 _TRAINING = "authors' code at 745078b: train.sh"

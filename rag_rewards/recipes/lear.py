@@ -21,8 +21,7 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.errors import SettingError
-from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.evidence import Lengths, MaskedAnswer, Part

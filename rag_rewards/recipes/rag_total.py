@@ -13,7 +13,7 @@ from rag_rewards.definition import (
     Recipe,
     RecipeDefinition,
 )
-from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import OutputForm
 from rag_rewards.recipes import ctrl_rag, shared
 from rag_rewards.rewards.citation import CitationRecall
 from rag_rewards.rewards.cost import Cost

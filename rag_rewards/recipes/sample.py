@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rag_rewards.output_form import OutputForm
+from rag_rewards.definition import Recipe
+from rag_rewards.evidence.needs import ModelKind
+from rag_rewards.prompts import OutputForm
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 
@@ -74,3 +76,16 @@ def sample_search() -> Rollout:
     }
     answer = {"text": f"<think>I know it.</think><answer>{ROW['answers'][0]}</answer>"}
     return decode_row({**fields, "turns": [search, answer]})
+
+
+def models_needed(recipe: Recipe) -> set[ModelKind]:
+    """Return the kinds of models that a recipe needs for a response in its output form.
+
+    >>> from rag_rewards.recipes import recipe
+    >>> models_needed(recipe("truthrl")), models_needed(recipe("truthrl", {"verifier": "exact"}))
+    ({'judge'}, set())
+    """
+    rollouts = [sample_rollout(recipe.output_form)]
+    if recipe.needs_turns:
+        rollouts.append(sample_search())
+    return {need.model_kind for rollout in rollouts for need in recipe.needs(rollout)}

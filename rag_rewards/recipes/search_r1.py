@@ -7,8 +7,10 @@ prompt contains one as an example. Here one section is enough, and <answer> in a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
+from rag_rewards.compose import Mapped, weighted
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
@@ -17,12 +19,11 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipes import shared
-from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
 from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
-from rag_rewards.reward import Component
-from rag_rewards.rewards.search_r1 import Scheme, SearchR1Reward
+from rag_rewards.reward import Component, Reward
+from rag_rewards.rewards.search import SearchR1Reward, format_reward, searched_reward
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.training.settings import Stated, Training
@@ -32,7 +33,39 @@ _FORMAT_CODE = "authors' code at a14dc3a: train_grpo_format.sh"
 _TITAN = "torchtitan at b5bcd76: rubric.py"
 
 OUTPUT = OutputForm("<think>…</think> <search>…</search> … <think>…</think> <answer>…</answer>")
+# The prompts contain no worked example and no filled answer section, which a reward that reads the
+# prompt could score. They have our words and the content of the authors' prompts: Search-R1 at
+# a14dc3a, nq_search.py; R1-Searcher at 631167c, experience_maker.py; ReSearch at f228480,
+# template.py. The dialect tools has no authors; the chat template of the model describes the tools.
+_INSTRUCTIONS = {
+    "search-r1": "Answer the question below. Each time you receive new information, first reason "
+    "inside <think> and </think>. If you then lack knowledge, call a search engine with <search> "
+    "query </search>. It returns the best results between <information> and </information>. You "
+    "can search as often as you want. If you need no more knowledge, give the answer alone, "
+    "without an explanation, inside the tags <answer></answer>.",
+    "r1-searcher": "Answer the question below. First reason inside <think> and </think>, then give "
+    "the final answer inside the tags <answer></answer>. If you are not sure of a fact while you "
+    "reason, search for it: write a query of a few keywords between <|begin_of_query|> and "
+    "<|end_of_query|>. A query may ask for one fact only. You then receive what was found between "
+    "<|begin_of_documents|> and <|end_of_documents|>, and continue to reason.",
+    "research": "Answer the question below step by step, with the help of a tool that searches "
+    "Wikipedia. Reason inside <think> and </think>. To look up a fact, write a query inside "
+    "<search> and </search>. The tool returns what it found inside <result> and </result>, and you "
+    "reason again. At the end, give the answer inside the tags <answer></answer>, where the "
+    "exact answer is in a box: \\boxed{…}.",
+    "tools": "Answer the question below. You can call the search tool with a query as often as "
+    "you want; it returns documents. If a fact is missing or uncertain, search for it instead of "
+    "guessing. If you need no more information, reply without a tool call, and give the answer "
+    "alone, without an explanation, inside the tags <answer></answer>.",
+}
+
+SEARCH_PROMPTS = {
+    dialect: Prompt(CLOSED_BOOK_LAYOUT, instruction=instruction)
+    for dialect, instruction in _INSTRUCTIONS.items()
+}
+"""The prompt of each dialect. The recipes for search agents share them."""
 PROMPT = SEARCH_PROMPTS["search-r1"]
+Scheme = Literal["outcome", "format", "searched"]
 
 
 class FormatSettings(Settings, frozen=True):
@@ -126,22 +159,44 @@ def search_r1(settings: SearchR1) -> Recipe:
     match = settings.retrieval.match
     if match == "auto":
         match = "words" if settings.scheme == "searched" else "substring"
-    reward = SearchR1Reward(
-        scheme=settings.scheme,
+    parts = SearchR1Reward(
         answer=settings.decided_match("outcome", settings.metric, extra=settings.extra),
         reading=settings.reading(),
         repeated=settings.repeated_answer,
         match=match,
-        structure=settings.format.structure,
-        final=settings.format.answer,
-        retrieved=settings.format.retrieval,
-        unsearched=settings.searched.penalty,
-        found=settings.searched.retrieval,
-        malformed=settings.malformed_penalty,
     )
-    names = ("outcome", "format", "retrieval", "searched", "malformed")
-    components = tuple(Component(reward, name) for name in names)
-    return Recipe("search-r1", components, reward, correct=components[0], settings=settings)
+    outcome = Component(parts, "outcome")
+    form = Component(parts, "format")
+    retrieval = Component(parts, "retrieval")
+    searched = Component(parts, "searched")
+    malformed = settings.malformed_turns()
+    reward: Reward = outcome
+    if settings.scheme == "format":
+        weights = settings.format
+        reward = Mapped(
+            partial(
+                format_reward,
+                structure=weights.structure,
+                answer=weights.answer,
+                retrieved=weights.retrieval,
+            ),
+            (outcome, form, retrieval, Component(parts, "answered")),
+            "",
+            f"outcome·(1 − (1 − format)·{weights.structure:g}) + (1 − outcome)·(format·"
+            f"({weights.structure:g} + retrieval·{weights.retrieval:g}) + (1 − format)·answered·"
+            f"{weights.answer:g})",
+        )
+    elif settings.scheme == "searched":
+        penalty, found = settings.searched.penalty, settings.searched.retrieval
+        reward = Mapped(
+            partial(searched_reward, penalty=penalty, found=found),
+            (outcome, searched, retrieval),
+            "",
+            f"outcome·(1 − (1 − searched)·{penalty:g}) + (1 − outcome)·retrieval·{found:g}",
+        )
+    total = weighted((1, reward), (1, malformed))
+    components = (outcome, form, retrieval, searched, malformed)
+    return Recipe("search-r1", components, total, correct=outcome, settings=settings)
 
 
 TRAINING = Training(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from rag_rewards.definition import ChangedDefault, HardenedSetting
-from rag_rewards.rewards.answer import Metric
 from rag_rewards.rewards.answer_decision import Ask, Undecided
+from rag_rewards.rewards.correctness import Metric
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.text.sections import SectionStyle

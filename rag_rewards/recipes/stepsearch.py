@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from rag_rewards.compose import Product, weighted
 from rag_rewards.definition import (
     ChangedDefault,
     ComponentInfo,
@@ -19,12 +20,10 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.recipes import shared
-from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
-from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT
+from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
 from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
-from rag_rewards.reward import Component, CorrectOf
-from rag_rewards.rewards.stepsearch import Assign
-from rag_rewards.rewards.stepsearch_reward import Process, StepSearchReward
+from rag_rewards.reward import Component, CorrectOf, Reward
+from rag_rewards.rewards.stepsearch import Assign, Process, StepSearchReward
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.training.credit.settings import CreditMethod, CreditSettings
@@ -124,25 +123,30 @@ class StepSearch(DecidedSettings, frozen=True):
 
 def stepsearch(settings: StepSearch) -> Recipe:
     """Return the reward of each search and of the answer. Source: StepSearch, authors' code."""
-    reward = StepSearchReward(
+    parts = StepSearchReward(
         process=settings.process,
         answer=settings.decided_match("answer", "f1"),
-        exact=settings.decided_match("answer", "exact"),
         reading=settings.reading(),
         repeated=settings.repeated_answer,
-        keys=settings.keys.weight,
+        reads_keys=settings.keys.weight > 0,
         assign=settings.keys.assign,
-        scale=settings.step.scale,
-        repetition=settings.redundancy.weight,
         bad_end=settings.bad_end,
-        coverage=settings.coverage.weight,
         of=settings.coverage.of,
         factor=settings.efficiency,
-        malformed=settings.malformed_penalty,
     )
-    names = ("answer", "search_keys", "gain", "redundancy", "malformed")
-    components = tuple(Component(reward, name) for name in names)
-    return Recipe("stepsearch", components, reward, correct=CorrectOf(reward), settings=settings)
+    names = ("answer", "search_keys", "gain", "redundancy")
+    answer, keys, gain, redundancy = (Component(parts, name, default=0.0) for name in names)
+    malformed = settings.malformed_turns()
+    if settings.process == "coverage":
+        covered = weighted((1, answer), (settings.coverage.weight, gain))
+        total = weighted((1, Product((covered, Component(parts, "efficiency")))), (1, malformed))
+    else:
+        step = weighted((1, gain), (-settings.redundancy.weight, redundancy))
+        total = weighted(
+            (1, answer), (settings.keys.weight, keys), (settings.step.scale, step), (1, malformed)
+        )
+    components: tuple[Reward, ...] = (*(Component(parts, name) for name in names), malformed)
+    return Recipe("stepsearch", components, total, correct=CorrectOf(parts), settings=settings)
 
 
 _TRAINING = "authors' code at 43215ba: training scripts"

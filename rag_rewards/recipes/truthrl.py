@@ -21,8 +21,7 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.errors import SettingError
-from rag_rewards.output_form import OutputForm
-from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, Prompt
+from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import CorrectOf, Reward
 from rag_rewards.rewards.answer_decision import Ask, Undecided

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from rag_rewards.definition import ChangedDefault, HardenedSetting
 from rag_rewards.recipes.shared import ASK_ABOUT, UNDECIDED, UNDECIDED_ABOUT
-from rag_rewards.rewards.answer import AnswerMatch, Metric
+from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.answer_decision import Ask, Undecided
-from rag_rewards.rewards.search import RepeatedAnswer
+from rag_rewards.rewards.correctness import Metric
+from rag_rewards.rewards.search import MalformedTurns, RepeatedAnswer
 from rag_rewards.settings import Settings, about
 from rag_rewards.text.normalize import NormalizerName
 from rag_rewards.turns.calls import QUERY_FIELDS
@@ -66,6 +67,10 @@ class TurnSettings(Settings, frozen=True):
             self.query_fields,
             self.tools.names,
         )
+
+    def malformed_turns(self) -> MalformedTurns:
+        """Return the penalties of malformed turns, as a reward."""
+        return MalformedTurns(self.malformed_penalty, self.reading())
 
 
 class AnswerSettings(TurnSettings, frozen=True):

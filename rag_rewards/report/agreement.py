@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rag_rewards.errors import UsageError
-from rag_rewards.metrics.bootstrap import RESAMPLES
-from rag_rewards.metrics.label_agreement import MetricAgreement, metric_agreement
-from rag_rewards.metrics.labels import labels_of
-from rag_rewards.metrics.measured_run import ErrorCount
-from rag_rewards.metrics.score_value import ScoreValue
-from rag_rewards.metrics.summary import Resampling
+from rag_rewards.metrics.intervals import RESAMPLES, Resampling
+from rag_rewards.metrics.label_agreement import MetricAgreement, labels_of, metric_agreement
+from rag_rewards.metrics.measurement import ErrorCount
+from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.report.comparison.values import measured_values
 from rag_rewards.report.rows import RowFile
 

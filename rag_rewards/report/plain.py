@@ -5,11 +5,11 @@ This module needs no library, which saves start-up time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rag_rewards.errors import plain, shorten
 from rag_rewards.rows import Totals
-from rag_rewards.rows.decisions import decisions_text
+from rag_rewards.rows.decisions import NOTHING
 
 
 def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
@@ -29,3 +29,16 @@ def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
         for name, message in sorted(totals.error_examples.items()):
             yield plain(f"  {name}: {shorten(message, 240)}")
     yield signature
+
+
+def decisions_text(decisions: Mapping[str, int]) -> str:
+    """Return the counts of `decided_as` as text.
+
+    >>> decisions_text({"undecided": 1, "right": 5, "nothing in common": 2})
+    '5 right · 1 undecided · 2 with nothing in common'
+    """
+    names = {"judge": "decided by the judge", NOTHING: f"with {NOTHING}"}
+    order = ("right", "wrong", "undecided", NOTHING, "judge")
+    return " · ".join(
+        f"{decisions[each]:,} {names.get(each, each)}" for each in order if each in decisions
+    )

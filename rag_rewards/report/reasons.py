@@ -8,7 +8,6 @@ from typing import Any
 
 from rag_rewards.errors import shorten
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.rows.decisions import has_decision
 
 FOREIGN = (AttributeError, KeyError, TypeError, ValueError)
 """Exceptions for details that another program wrote under the names of this package."""
@@ -77,7 +76,7 @@ def _answer(details: Any, score: Score) -> Iterator[str]:
         yield "no answer"
     elif score.correct is None:
         yield quoted
-    elif has_decision(details) and _agrees(details, score.correct):
+    elif _has_decision(details) and _agrees(details, score.correct):
         yield f"{quoted} is {next(_decision(details))}"
     else:
         verdicts = {1.0: "right", 0.0: "wrong"}
@@ -104,9 +103,15 @@ def _consistency(details: Any, score: Score) -> Iterator[str]:
     yield from _decision(details)
 
 
+def _has_decision(details: Mapping[str, Any]) -> bool:
+    """Return whether the details of a score state a decision on an answer, and its reason."""
+    is_decided = details.get("decision") in ("right", "wrong", "undecided")
+    return is_decided and isinstance(details.get("decision_reason"), str)
+
+
 def _decision(details: Any) -> Iterator[str]:
     """Yield the decision on the answer and its reason, if there is one."""
-    if not has_decision(details):
+    if not _has_decision(details):
         return
     reason = details["decision_reason"]
     words = _REASONS.get(reason, reason)

@@ -10,10 +10,9 @@ import msgspec
 
 from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.io.sources import open_source
-from rag_rewards.loading import RecipeSpec, recorded_spec
-from rag_rewards.recipes import recorded_settings
+from rag_rewards.loading import RecipeSpec, recorded_settings, recorded_spec
 from rag_rewards.rows import ScoredRow, decode_line
-from rag_rewards.rows.nested_columns import read_columns
+from rag_rewards.rows.column_map import read_columns
 from rag_rewards.scorer import Scorer
 from rag_rewards.signature import Signature
 from rag_rewards.training.advantages import zscores

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ from rag_rewards.report.turn_statistics import (
     turn_statistics,
 )
 from rag_rewards.rows import ScoredRow
-from rag_rewards.rows.decisions import frequent_reasons, undecided_warning
+from rag_rewards.rows.decisions import decided_as, undecided_warning
 from rag_rewards.training.advantages import mean, mean_std, overflow_unit
 
 BINS = 24
@@ -277,9 +278,23 @@ def _undecided_notes(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> list[
     """Return the warning about many undecided answers, and their most frequent reasons."""
     decisions = Counter(each.decision for each in facts if each.decision is not None)
     notes = [warning] if (warning := undecided_warning(decisions)) else []
-    if reasons := frequent_reasons(row.details or {} for row in rows):
+    if reasons := _frequent_reasons(row.details or {} for row in rows):
         notes.append(f"undecided answers, by the words that nothing explains: {', '.join(reasons)}")
     return notes
+
+
+def _frequent_reasons(details: Iterable[Mapping[str, Any]], count: int = 3) -> list[str]:
+    """Return the most frequent reasons for undecided answers, each with its number of answers.
+
+    >>> _frequent_reasons([{"decision": "undecided", "decision_reason": "or, rome"}])
+    ['“or, rome” (1)']
+    """
+    reasons = Counter(
+        shorten(str(each.get("decision_reason")), 60)
+        for each in details
+        if decided_as(each) == "undecided"
+    )
+    return [f"“{reason}” ({number:,})" for reason, number in reasons.most_common(count)]
 
 
 def _reason(rows: Sequence[ScoredRow]) -> str:

@@ -175,7 +175,7 @@ class _Marks:
         names = {label, None if result.id is None else canonical(result.id)}
         if not self.supporting.isdisjoint(names):
             marks.append("supporting")
-        text = f"{result.title}\n{result.text}" if result.title else result.text
+        text = result.titled_text
         if self.forms and contains_answer(squad(text[:20_000]), self.forms):
             marks.append("contains the gold answer")
         return ResultExplanation(

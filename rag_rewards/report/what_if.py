@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from rag_rewards.audit.row_attacks import ABSTENTION, Target, target_of
+from rag_rewards.audit.row_attacks import ABSTENTION, Target, target_of, with_last_turn
 from rag_rewards.errors import RolloutError
 from rag_rewards.report.explanation import Variant
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import ScoredRow
-from rag_rewards.rows.last_turn import with_last_turn
 from rag_rewards.scorer import Scorer
 
 _RELEVANCE = re.compile(r"<relevance>[^<]*</relevance>")

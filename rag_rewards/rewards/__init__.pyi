@@ -1,11 +1,6 @@
 # The public names of the package. `public_names` reads them when the package is imported.
 
 from rag_rewards.rewards.answer import AnswerMatch as AnswerMatch
-from rag_rewards.rewards.answer import exact_match as exact_match
-from rag_rewards.rewards.answer import multiset_f1 as multiset_f1
-from rag_rewards.rewards.answer import substring_match as substring_match
-from rag_rewards.rewards.answer import token_f1 as token_f1
-from rag_rewards.rewards.answer_list import list_match as list_match
 from rag_rewards.rewards.citation import CitationRecall as CitationRecall
 from rag_rewards.rewards.citation import citation_precision as citation_precision
 from rag_rewards.rewards.citation import citation_recall as citation_recall
@@ -13,6 +8,11 @@ from rag_rewards.rewards.contrastive import ContrastiveLikelihood as Contrastive
 from rag_rewards.rewards.contrastive import contrastive_likelihood as contrastive_likelihood
 from rag_rewards.rewards.contrastive import evidential_contribution as evidential_contribution
 from rag_rewards.rewards.contrastive import token_contributions as token_contributions
+from rag_rewards.rewards.correctness import exact_match as exact_match
+from rag_rewards.rewards.correctness import list_match as list_match
+from rag_rewards.rewards.correctness import multiset_f1 as multiset_f1
+from rag_rewards.rewards.correctness import substring_match as substring_match
+from rag_rewards.rewards.correctness import token_f1 as token_f1
 from rag_rewards.rewards.cost import Cost as Cost
 from rag_rewards.rewards.cost import length_cost as length_cost
 from rag_rewards.rewards.cost import repetition_cost as repetition_cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from rag_rewards.evidence.needs import VerdictNeed, unmet
+from rag_rewards.evidence.needs import VerdictNeed
 from rag_rewards.matching.decide import AnswerDecision, decide
 from rag_rewards.rollout import Rollout
 
@@ -39,7 +39,7 @@ class Decision(NamedTuple):
             return self.value == "right"
         verdict = rollout.verdict(component)
         if verdict is None:
-            raise unmet(VerdictNeed(component))
+            raise VerdictNeed(component).unmet()
         return verdict == 1
 
     @property

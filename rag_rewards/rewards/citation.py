@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rag_rewards.evidence.needs import Need
+from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
@@ -92,7 +93,7 @@ class CitationRecall:
         precision = citation_precision(cited, supporting)
         if precision < self.min_precision:
             return Score(0.0, details={"cited": list(cited)})
-        return Score(2 * precision * recall / (precision + recall), details={"cited": list(cited)})
+        return Score(f1_of(precision, recall), details={"cited": list(cited)})
 
 
 def _is_claim(text: str, rollout: Rollout) -> bool:

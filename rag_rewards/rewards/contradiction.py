@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,18 +9,12 @@ from typing import Any, Literal
 import msgspec
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence.needs import ContradictionNeed, Need, VerdictNeed, unmet
+from rag_rewards.evidence.needs import ContradictionNeed, Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.refusal import RefusalDetector
-from rag_rewards.rewards.search import (
-    RepeatedAnswer,
-    answer_of,
-    details_of,
-    entries_of,
-    penalties,
-)
+from rag_rewards.rewards.search import RepeatedAnswer, answer_of, details_of
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.bm25 import best_matches
@@ -31,7 +24,6 @@ from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import chunks
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import sentences, statements
-from rag_rewards.turn_entries import total
 from rag_rewards.turns.own_words import read_own_words
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory, visible_words
 
@@ -89,7 +81,7 @@ class Consistency:
                 marked as unanswerable, or a response to a row with gold answers that states none
                 of them; `verifier`: they are compared
     answer      exact match for `correct`, which is None for a row without gold answers
-    reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
+    reading, repeated  how turns are read
 
     Raises DataError for a row without documents and results, or without required evidence. Source:
     Binary RAR, released code at d97ea69; `nli` is not part of it.
@@ -105,7 +97,6 @@ class Consistency:
     answer: AnswerMatch = AnswerMatch("answer", metric="exact")
     reading: Reading = READING
     repeated: RepeatedAnswer = "last"
-    malformed: float = 0.0
     name: str = "consistent"
     scope: Literal["rollout"] = "rollout"
 
@@ -133,15 +124,11 @@ class Consistency:
         pool = self._pool(rollout, run)
         reason = self._is_unverified(rollout, run, text)
         consistent = 0.0 if reason else self._verified(rollout, text, pool)
-        subtracted = penalties(run, self.malformed)
-        entries = entries_of([None] * len(run.turns), subtracted, consistent)
-        value = total(entries)
-        components = {self.name: consistent, "malformed": math.fsum(subtracted)}
         details: dict[str, Any] = details_of(run, text, {})
         if reason:
             details["not_verified"] = reason
         correct, decision = self._correct(rollout, run, text, forms)
-        return Score(value, components, correct, details | decision, entries)
+        return Score(consistent, {}, correct, details | decision)
 
     def _pool(self, rollout: Rollout, run: Trajectory) -> list[str]:
         """Return the chunks of the documents, each with the title of its document."""
@@ -179,13 +166,13 @@ class Consistency:
         if self.by == "judge":
             verdict = rollout.verdict(self.name)
             if verdict is None:
-                raise unmet(VerdictNeed(self.name))
+                raise VerdictNeed(self.name).unmet()
             return float(verdict)
         worst = 0.0
         for need in _contradiction_needs(self._best(rollout, text, pool), text):
             probability = rollout.contradiction(need.premise, need.hypothesis)
             if probability is None:
-                raise unmet(need)
+                raise need.unmet()
             worst = max(worst, probability)
         return float(worst < self.threshold)
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rag_rewards.errors import DataError, EvidenceError
-from rag_rewards.evidence.needs import LogProbsNeed, Need, unmet, values_without
+from rag_rewards.errors import DataError, EvidenceError, check_choice
+from rag_rewards.evidence.needs import LogProbsNeed, Need, values_without
 from rag_rewards.rollout import LogProbs, Rollout, Score
 from rag_rewards.settings import check_choices
 
@@ -33,6 +33,7 @@ def evidential_contribution(full: float, without: Sequence[float], loo: Loo = "m
     >>> evidential_contribution(-10.0, [-14.0, -11.0])
     4.0
     """
+    check_choice("loo", loo, Loo)
     return full - (min(without) if loo == "min" else math.fsum(without) / len(without))
 
 
@@ -55,6 +56,8 @@ def contrastive_likelihood(
     >>> contrastive_likelihood(3.0, 16), contrastive_likelihood(3.0, 16, threshold_on="reward")
     (0.75, 0.0)
     """
+    check_choice("length_norm", length_norm, LengthNorm)
+    check_choice("threshold_on", threshold_on, ThresholdOn)
     if not tokens:
         return 0.0
     reward = contribution
@@ -75,6 +78,7 @@ def token_contributions(
     contribution is computed without the most important document d*, or with `loo="mean"` as the
     mean over the documents. Source: CTRL-RAG, Eq. 12.
     """
+    check_choice("loo", loo, Loo)
     if loo == "min":
         least = min(without, key=math.fsum)
         return [f - w for f, w in zip(full, least, strict=True)]
@@ -182,7 +186,7 @@ class ContrastiveLikelihood:
         if not supporting:
             return _clr_score(0.0, 0.0, {"tokens": 0})
         if rollout.logprobs is None:
-            raise unmet(LogProbsNeed(supporting))
+            raise LogProbsNeed(supporting).unmet()
         full, without, plain_sums = self._read(rollout, rollout.logprobs, supporting)
         s, t = math.fsum(full), len(full)
         least, s_least = least_sum(without, plain_sums)

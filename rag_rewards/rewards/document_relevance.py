@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from rag_rewards.errors import check_choice
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
@@ -36,6 +37,7 @@ def relevance_ids(section: str | None, notation: Notation = "json") -> list[int 
     >>> relevance_ids("[2][5].", "any"), relevance_ids("Documents 2 and 5", "any")
     ([2, 5], [2, 5])
     """
+    check_choice("notation", notation, Notation)
     if section is None:
         return None
     try:

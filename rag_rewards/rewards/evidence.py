@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError
-from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Need, unmet
-from rag_rewards.rewards.answer import Required, best_f1, token_f1
-from rag_rewards.rewards.answer_decision import decide_answer
+from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Need
 from rag_rewards.rewards.contrastive import checked_logprobs
+from rag_rewards.rewards.correctness import Correctness
 from rag_rewards.rewards.length import LengthUnit, length_function
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
-from rag_rewards.text.gold_forms import GoldForms, GoldTokens
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
-from rag_rewards.text.normalize import EDGES, Normalizer, NormalizerName, fold, normalizer
+from rag_rewards.text.normalize import EDGES, NormalizerName, fold, normalizer
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 
@@ -107,7 +106,7 @@ class MaskedAnswer:
         return [MaskedAnswersNeed(self.part, self.temperature, self.max_tokens, self.tags)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        f1 = _MeanF1(
+        forms = GoldForms(
             normalizer(
                 self.normalizer,
                 fold_accents=self.fold_accents,
@@ -115,37 +114,34 @@ class MaskedAnswer:
                 dates=self.dates,
             )
         )
-        return [self._score(rollout, f1) for rollout in rollouts]
+        return [self._score(rollout, forms) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout, f1: _MeanF1) -> Score:
+    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         if self.mode == "likelihood":
             return self._likelihood(rollout)
         if self.part == "full":
-            return self._answer_score(f1, rollout)
+            return self._answer_score(rollout, forms)
         output_or_none = getattr(rollout.masked_answers, self.part, None)
         if output_or_none is None:
             return self._absent(rollout, MaskedAnswersNeed(self.part))
         if not self._has_section(rollout):
             return Score(0.0)
-        return Score(self._f1(f1, rollout, output_answer(output_or_none)))
+        return Score(self.correctness.value_of(rollout, output_answer(output_or_none), forms))
+
+    @cached_property
+    def correctness(self) -> Correctness:
+        """How an answer is compared with the gold answers."""
+        return Correctness("f1", self.undecided)
 
     @property
     def is_decided(self) -> bool:
         """Whether `matching.decide` decides on the answer."""
-        return self.undecided != "match"
+        return self.correctness.is_decided
 
-    def _answer_score(self, f1: _MeanF1, rollout: Rollout) -> Score:
+    def _answer_score(self, rollout: Rollout, forms: GoldForms) -> Score:
         output = rollout.parsed.cut(self.tags).content.get("answer", "")
-        details: dict[str, Any] = {"answer": output.strip()}
-        if not self.is_decided:
-            return Score(f1(output, rollout.gold), details=details)
-        decision = decide_answer(output, rollout, judge=False)
-        return Score(float(decision.value == "right"), details=details | decision.details)
-
-    def _f1(self, f1: _MeanF1, rollout: Rollout, answer: str) -> float:
-        if not self.is_decided:
-            return f1(answer, rollout.gold)
-        return float(decide_answer(answer, rollout, judge=False).value == "right")
+        value, decision = self.correctness.decided_value(rollout, output, forms)
+        return Score(value, details={"answer": output.strip(), **decision})
 
     def _likelihood(self, rollout: Rollout) -> Score:
         per_alias = getattr(rollout.masked_logprobs, self.part, None)
@@ -159,7 +155,7 @@ class MaskedAnswer:
         if not self.required:
             return Score(None)
         if self._has_section(rollout):
-            raise unmet(need)
+            raise need.unmet()
         return Score(0.0)
 
     def _has_section(self, rollout: Rollout) -> bool:
@@ -179,40 +175,6 @@ def output_answer(output: str) -> str:
     if "<" not in text:
         return text
     return cut(text, _OUTPUT).content.get("answer", text)
-
-
-class _MeanF1:
-    """Mean over the required answers of the unigram F1 of the best alias, cached for a batch."""
-
-    def __init__(self, normalize: Normalizer) -> None:
-        self._normalize = normalize
-        self._of_gold: dict[Required, tuple[GoldTokens | None, dict[str, float]]] = {}
-        """The tokens of gold answers, and the values of texts."""
-
-    def __call__(self, text: str, required: Required) -> float:
-        if not text or text.isspace():
-            return 0.0
-        of_gold = self._of_gold.get(required)
-        if of_gold is None:
-            of_gold = self._of_gold[required] = _gold_tokens(self._normalize, required), {}
-        golds, values = of_gold
-        value = values.get(text)
-        if value is None:
-            value = values[text] = self._value(text, required, golds)
-        return value
-
-    def _value(self, text: str, required: Required, golds: GoldTokens | None) -> float:
-        if golds is not None:
-            return best_f1(self._normalize(text), golds)
-        best = [token_f1(text, aliases, self._normalize) for aliases in required]
-        return math.fsum(best) / len(best)
-
-
-@lru_cache(maxsize=128)  # the answers from three contexts have the same gold answers
-def _gold_tokens(normalize: Normalizer, required: Required) -> GoldTokens | None:
-    """Return the tokens of a single required answer if none is empty, else None."""
-    forms = GoldForms(normalize)
-    return None if forms.plain(required) is None else forms.tokens_of(required[0])
 
 
 def _gold_likelihood(rollout: Rollout, per_alias: Sequence[Sequence[float]], path: str) -> float:

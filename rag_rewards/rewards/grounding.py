@@ -11,11 +11,11 @@ from typing import Any, Literal
 import msgspec
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
+from rag_rewards.evidence.needs import EntailmentNeed, Need
 from rag_rewards.matching.mentions import agrees, rivals, stated_answers
+from rag_rewards.rewards.correctness import supported_answers
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rewards.supported_answers import supported_answers
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
@@ -326,7 +326,7 @@ class Grounding:
     def _entails(self, rollout: Rollout, premise: str, hypothesis: str) -> bool:
         probability = rollout.entailment(premise, hypothesis)
         if probability is None:
-            raise unmet(EntailmentNeed(premise, hypothesis))
+            raise EntailmentNeed(premise, hypothesis).unmet()
         return probability >= self.threshold
 
     def _statement_needs(

@@ -1,34 +1,275 @@
-"""The reward of IGPO: the answer, and how much each turn raises its likelihood."""
+"""IGPO: the answer, and how much each turn raises the likelihood of the gold answer."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import accumulate, pairwise
+from typing import Literal
 
-from rag_rewards.errors import DataError
+from rag_rewards.errors import EvidenceError
 from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed
+from rag_rewards.reward import PartScore
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.rewards.information_gain import Kind, gain_over, information_gains, rises
+from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.search import (
+    AnswerComparison,
     RepeatedAnswer,
     answer_of,
     details_of,
-    entries_of,
-    penalties,
+    sum_of,
 )
-from rag_rewards.rewards.turn_likelihoods import LikelihoodReader, TurnLikelihoods
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import AliasLogProbs, Rollout, Score, TurnEntries, TurnLogProbs
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import compiled, strip_markers
-from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.turn_entries import total
 from rag_rewards.turns.order import is_balanced
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
+Kind = Literal["prob", "log"]
+Alias = Literal["first", "best"]
 Tokens = Literal["multiset", "set"]
 Count = Literal["all", "rises"]
+
+
+def answer_likelihood(
+    logprobs: Sequence[float], first_tokens: int = 0, first_weight: float = 1.0
+) -> float:
+    """Return the mean log-probability, in nats, of the tokens of an answer.
+
+    The first tokens can have another weight. The weights are scaled to a mean of 1. Raises
+    EvidenceError for no token, and for a value that is no log-probability. Sources: IGPO; IG-Search
+    at da299c4, ig_reward.py (weights).
+
+    >>> answer_likelihood([-1.0, -3.0]), answer_likelihood([-1.0, -3.0], 1, 3.0)
+    (-2.0, -1.5)
+    """
+    if not logprobs:
+        raise EvidenceError("an answer without tokens has no likelihood")
+    for value in logprobs:
+        if not value <= 1e-6 or value == -math.inf:
+            raise EvidenceError(f"a log-probability must be finite and at most 0, found {value}")
+    weights = [first_weight if i < first_tokens else 1.0 for i in range(len(logprobs))]
+    return math.fsum(w * v for w, v in zip(weights, logprobs, strict=True)) / math.fsum(weights)
+
+
+def information_gains(likelihoods: Sequence[float], kind: Kind = "prob") -> list[float]:
+    """Return the gain of each turn but the last one: g_t = p_t − p_{t−1} with p = exp V, or V.
+
+    likelihoods  V_0 of the prompt, and V_t after each turn but the last one
+    kind         `prob`: gains of p; `log`: gains of V
+
+    The sum of the gains is p_{T−1} − p_0. A negative gain is not clipped, because a policy could
+    lower the likelihood first and regain it. Source: IGPO, released code at 745078b, info_gain.py.
+
+    >>> [round(g, 6) for g in information_gains([-2.0, -1.2, -0.1])]
+    [0.165859, 0.603643]
+    """
+    values = [_value(likelihood, kind) for likelihood in likelihoods]
+    return [now - before for before, now in pairwise(values)]
+
+
+def gain_over(likelihood: float, baselines: Sequence[float], kind: Kind = "log") -> float:
+    """Return the gain of a turn over the same turn with other results.
+
+    likelihood  V after the turn
+    baselines   V after the turn with other results: of other questions (IG-Search), or none
+
+    Source: IG-Search, MaYufei-NPU/IG-Search@da299c4 ig_reward.py.
+
+    >>> round(gain_over(-0.1, [-0.9, -1.1, -1.3]), 6)
+    1.0
+    """
+    if not baselines:
+        raise EvidenceError("no likelihood with other results: give at least one")
+    others = [_value(baseline, kind) for baseline in baselines]
+    return _value(likelihood, kind) - math.fsum(others) / len(others)
+
+
+def rises(
+    likelihoods: Sequence[float],
+    gains: Sequence[float | None],
+    kind: Kind = "prob",
+) -> list[float | None]:
+    """Return the gain of each turn as far as it exceeds the greatest likelihood so far.
+
+    likelihoods  V_0 of the prompt, and V_t after each turn but the last one
+    gains        gain of each of these turns, None for a turn without a gain
+
+    A rise counts once: the sum is at most the greatest likelihood minus that of the prompt. Without
+    this, a policy earns gains again by doubting what it found and repeating the search.
+
+    >>> V = [math.log(p) for p in (0.1, 0.9, 0.2, 0.9, 1.0)]
+    >>> [round(g, 6) for g in rises(V, [0.8, -0.7, 0.7, 0.1])]
+    [0.8, 0.0, 0.0, 0.1]
+    """
+    values = [_value(likelihood, kind) for likelihood in likelihoods]
+    best = accumulate(values, max)
+    over = [max(0.0, now - before) for now, before in zip(values[1:], best, strict=False)]
+    return [
+        None if gain is None else max(0.0, min(gain, rise))
+        for gain, rise in zip(gains, over, strict=True)
+    ]
+
+
+def _value(likelihood: float, kind: Kind) -> float:
+    return math.exp(likelihood) if kind == "prob" else likelihood
+
+
+# --- likelihoods from evidence -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TurnLikelihoods:
+    """V of the gold answer in each context: the mean log-probability of its tokens, in nats.
+
+    With several required answers, V is their mean.
+
+    previous  after the prompt, and after each turn but the last one
+    other     with other results of each turn but the last one: one V for each draw, or one without
+              hits; None for a turn without results; empty for the baseline `previous`
+    """
+
+    previous: list[float]
+    other: list[list[float] | None]
+
+
+@dataclass(frozen=True)
+@check_choices
+class LikelihoodReader:
+    """Reads the likelihoods of a rollout from its evidence.
+
+    alias         `first`: the first alias of each required answer counts; `best`: the most likely
+                  one in the last context, for all contexts
+    first_tokens  number of tokens at the beginning of an answer with the weight `first_weight`
+
+    Raises DataError for missing evidence, and EvidenceError for evidence that contradicts the turns
+    or the gold answers, or that contains values that are no log-probabilities.
+    """
+
+    alias: Alias = "first"
+    first_tokens: int = 0
+    first_weight: float = 1.0
+
+    def __call__(
+        self, rollout: Rollout, run: Trajectory, need: TurnLogProbsNeed
+    ) -> TurnLikelihoods:
+        """Return the likelihoods that a need describes."""
+        evidence = rollout.turn_logprobs
+        if evidence is None or not need.is_met(rollout):
+            raise need.unmet()
+        _check_count(len(evidence.after), run, "after")
+        lengths = [None if values is None else len(values) for values in evidence.prior]
+        lists: list[Named] = [("prior", evidence.prior)]
+        lists += [(f"after[{t}]", values) for t, values in enumerate(evidence.after)]
+        previous = [self._per_alias(rollout, lengths, *named) for named in lists]
+        chosen = self._chosen(rollout, previous[-1])
+        other = [
+            None
+            if draws is None
+            else [self._per_alias(rollout, lengths, *named) for named in draws]
+            for draws in _other(evidence, run, need)
+        ]
+        return TurnLikelihoods(
+            [_mean(values, chosen) for values in previous],
+            [
+                None if draws is None else [_mean(values, chosen) for values in draws]
+                for draws in other
+            ],
+        )
+
+    def _per_alias(
+        self,
+        rollout: Rollout,
+        lengths: Sequence[int | None],
+        path: str,
+        aliases: AliasLogProbs | None,
+    ) -> list[float | None]:
+        """Return V of each alias, None for one that is not required and that the evidence lacks."""
+        path = f"turn_logprobs.{path}"
+        count = sum(map(len, rollout.gold))
+        if aliases is None:
+            raise EvidenceError("missing: add one list per gold alias", path)
+        if len(aliases) != count:
+            raise EvidenceError(
+                f"one list per gold alias: expected {count}, found {len(aliases)}", path
+            )
+        required = range(count) if self.alias == "best" else _first(rollout)
+        likelihoods: list[float | None] = []
+        for m, (values, length) in enumerate(zip(aliases, lengths, strict=True)):
+            if values is None and m not in required:
+                likelihoods.append(None)
+                continue
+            if not values:
+                raise EvidenceError("missing: add one value per token", f"{path}[{m}]")
+            if length is not None and len(values) != length:
+                raise EvidenceError(
+                    f"as many values as turn_logprobs.prior[{m}]: expected {length}, found "
+                    f"{len(values)}",
+                    f"{path}[{m}]",
+                )
+            checked = checked_logprobs(values, f"{path}[{m}]")
+            likelihoods.append(answer_likelihood(checked, self.first_tokens, self.first_weight))
+        return likelihoods
+
+    def _chosen(self, rollout: Rollout, last: Sequence[float | None]) -> list[int]:
+        """Return the position of the alias of each required answer that counts."""
+        starts = _first(rollout)
+        if self.alias == "first":
+            return starts
+        ends = [*starts[1:], len(last)]
+        return [
+            max(range(start, end), key=lambda m: -math.inf if (v := last[m]) is None else v)
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+
+Named = tuple[str, AliasLogProbs | None]
+"""Log-probabilities with their path in the evidence."""
+
+
+def _other(
+    evidence: TurnLogProbs, run: Trajectory, need: TurnLogProbsNeed
+) -> list[list[Named] | None]:
+    """Return the log-probabilities with other results of each turn, None without results."""
+    draws: list[list[Named]]
+    if need.baseline == "empty":
+        draws = [[(f"empty[{t}]", values)] for t, values in enumerate(evidence.empty or ())]
+    elif need.baseline == "random":
+        draws = [
+            [(f"random[{t}][{n}]", values) for n, values in enumerate(entry or ())]
+            for t, entry in enumerate(evidence.random or ())
+        ]
+    else:
+        return []
+    _check_count(len(draws), run, need.baseline)
+    for t, (turn, entry) in enumerate(zip(run.turns, draws, strict=False)):
+        if turn.results is not None and not entry:
+            raise EvidenceError("missing: add at least one draw", f"turn_logprobs.random[{t}]")
+    pairs = zip(run.turns, draws, strict=False)
+    return [None if turn.results is None else entry for turn, entry in pairs]
+
+
+def _first(rollout: Rollout) -> list[int]:
+    """Return the position of the first alias of each required answer."""
+    return list(accumulate(map(len, rollout.gold[:-1]), initial=0))
+
+
+def _mean(likelihoods: Sequence[float | None], chosen: Sequence[int]) -> float:
+    values = [value for m in chosen if (value := likelihoods[m]) is not None]
+    return math.fsum(values) / len(values)
+
+
+def _check_count(count: int, run: Trajectory, name: str) -> None:
+    expected = len(run.turns) - 1
+    if count != expected:
+        raise EvidenceError(
+            f"one entry for each turn but the last one: expected {expected}, found {count}",
+            f"turn_logprobs.{name}",
+        )
+
+
+# --- the reward ----------------------------------------------------------------------------------
 
 
 def set_f1(prediction: str, aliases: Sequence[str]) -> float:
@@ -54,31 +295,13 @@ def _has_words(text: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Curriculum:
-    """Weights that change over `steps` training steps: outcome 0.5 to 1, gain 1 to 0.5.
-
-    With 0 steps, both weights are 1. Source: IGPO, released code at 745078b, info_gain.py.
-
-    >>> Curriculum(100).weights(50)
-    (0.75, 0.75)
-    """
-
-    steps: int = 0
-
-    def weights(self, step: int | None) -> tuple[float, float]:
-        """Return the weights of the outcome and of the gain. Raises DataError without a step."""
-        if not self.steps:
-            return 1.0, 1.0
-        if step is None:
-            raise DataError("missing; gain.curriculum requires the training step", "step")
-        done = min(max(step / self.steps, 0.0), 1.0)
-        return 0.5 + 0.5 * done, 1.0 - 0.5 * done
-
-
-@dataclass(frozen=True)
 @check_choices
 class IgpoReward:
-    """The reward of IGPO, with an entry for each turn but the last one, and the outcome.
+    """The components of IGPO's reward. The value is the outcome.
+
+    outcome    F1 of the answer with the gold answers, or `bad_format`
+    info_gain  gain of each turn but the last one
+    prior, posterior  likelihood of the gold answer before the first turn, and after the last search
 
     kind        `prob`: gains of p = exp V; `log`: gains of V, in nats
     baseline    what V after a turn is compared with: V after the `previous` turn, V as if the
@@ -86,15 +309,12 @@ class IgpoReward:
     draws       number of other prompts for the baseline `random`
     count       `all` gains, or only `rises` above the greatest likelihood of the rollout so far
     gated       whether a rollout earns gains only if its outcome is positive
-    weight      weight of the gains, and `curriculum`: change of the weights over the training
     likelihood  how V is computed from log-probabilities
     template    text between a turn and the answer
     answer      F1 of the answer with the gold answers, and `tokens`: what it compares
-    exact       comparison that decides whether the answer is correct
     bad_format  outcome without an answer, without words in it, or with unbalanced tags
     reading     how the turns are read
     repeated    whether the last of several answers counts, or none
-    malformed   penalty of a malformed turn
 
     A rollout with one turn has only an outcome and needs no likelihoods. Raises DataError and
     EvidenceError for missing and impossible log-probabilities. Source: IGPO, released code at
@@ -106,27 +326,15 @@ class IgpoReward:
     draws: int = 3
     count: Count = "all"
     gated: bool = False
-    weight: float = 1.0
-    curriculum: Curriculum = Curriculum()
     likelihood: LikelihoodReader = LikelihoodReader()
     template: str = "igpo"
     answer: AnswerMatch = AnswerMatch("outcome", metric="f1")
     tokens: Tokens = "multiset"
-    exact: AnswerMatch = AnswerMatch("exact")
     bad_format: float = -2.0
     reading: Reading = READING
     repeated: RepeatedAnswer = "last"
-    malformed: float = 0.0
+    name: str = "igpo_parts"
     scope: Literal["rollout"] = "rollout"
-
-    @property
-    def name(self) -> str:
-        if not self.curriculum.steps:
-            return f"outcome + {self.weight:g}·info_gain + malformed"
-        return (
-            f"w_outcome·outcome + {self.weight:g}·w_gain·info_gain + malformed, w_outcome 0.5 to 1 "
-            f"and w_gain 1 to 0.5 in {self.curriculum.steps} steps"
-        )
 
     def needs(self, rollout: Rollout) -> list[Need]:
         run = rollout.trajectory(self.reading)
@@ -144,48 +352,39 @@ class IgpoReward:
         )
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.answer.normalize), GoldForms(self.exact.normalize)
-        return [self._score(rollout, *forms) for rollout in rollouts]
+        compare = AnswerComparison(self.answer)
+        return [self._score(rollout, compare) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout, forms: GoldForms, exact: GoldForms) -> Score:
+    def _score(self, rollout: Rollout, compare: AnswerComparison) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        outcome, decision = self._outcome(rollout, text or "", forms)
-        if not is_balanced(run) or not (outcome or _has_words(text)):
-            outcome = self.bad_format
-        correct = self.exact.value_of(rollout, text, exact)
+        value, correct, decision = compare(rollout, text)
+        outcome = self._outcome(rollout, run, text, value)
         likelihoods = self._likelihoods(rollout, run)
         gains = self._counted(likelihoods, outcome) if likelihoods else []
-        gains += [None] * (len(run.turns) - len(gains))
-        of_outcome, of_gain = self.curriculum.weights(rollout.step)
-        process = [None if g is None else self.weight * of_gain * g for g in gains]
-        subtracted = penalties(run, self.malformed)
-        entries = entries_of(process, subtracted, of_outcome * outcome)
-        known = [g for g in gains if g is not None]
         logs = likelihoods.previous if likelihoods else []
+        turns = len(run.turns)
+        per_turn = {
+            "info_gain": _padded(gains, turns),
+            "likelihood": _padded(map(math.exp, logs[1:]), turns),
+        }
         components = {
             "outcome": outcome,
-            "info_gain": math.fsum(known) if known else None,
+            "info_gain": sum_of(gains),
             "prior": math.exp(logs[0]) if logs else None,
             "posterior": math.exp(logs[-1]) if logs else None,
-            "malformed": math.fsum(subtracted),
-        }
-        after = [math.exp(v) for v in logs[1:]]
-        per_turn = {
-            "info_gain": gains,
-            "likelihood": [*after, *[None] * (len(run.turns) - len(after))],
         }
         details = details_of(run, text, per_turn) | decision
-        return Score(total(entries), components, correct, details, entries)
+        entries = {"info_gain": per_turn["info_gain"]}
+        return PartScore(outcome, components, correct, details, entries=entries)
 
-    def _outcome(
-        self, rollout: Rollout, text: str, forms: GoldForms
-    ) -> tuple[float, dict[str, Any]]:
-        """Return the value of the answer, and the details of the decision on it."""
-        if self.answer.is_decided or self.tokens == "multiset" or self.answer.metric != "f1":
-            return self.answer.decided_value(rollout, text, forms)
-        f1 = math.fsum(set_f1(text, aliases) for aliases in rollout.gold) / len(rollout.gold)
-        return f1, {}
+    def _outcome(self, rollout: Rollout, run: Trajectory, text: str | None, value: float) -> float:
+        """Return the value of the answer, or `bad_format`."""
+        if self.tokens == "set" and self.answer.metric == "f1" and not self.answer.is_decided:
+            of_answers = [set_f1(text or "", aliases) for aliases in rollout.gold]
+            value = math.fsum(of_answers) / len(of_answers)
+        is_valid = is_balanced(run) and (value or _has_words(text))
+        return value if is_valid else self.bad_format
 
     def _likelihoods(self, rollout: Rollout, run: Trajectory) -> TurnLikelihoods | None:
         """Return the likelihoods; None for one turn without evidence, which needs none."""
@@ -210,3 +409,9 @@ class IgpoReward:
             return [*information_gains(likelihoods.previous, self.kind)]
         pairs = zip(likelihoods.previous[1:], likelihoods.other, strict=False)
         return [None if draws is None else gain_over(v, draws, self.kind) for v, draws in pairs]
+
+
+def _padded(values: Iterable[float | None], turns: int) -> TurnEntries:
+    """Return the values of the first turns, and None for the others."""
+    first = tuple(values)
+    return (*first, *(None,) * (turns - len(first)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_rewards.evidence.needs import EntailmentNeed, Need, unmet
+from rag_rewards.evidence.needs import EntailmentNeed, Need
 from rag_rewards.rewards.format import Format
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
@@ -44,5 +44,5 @@ class Process:
         need = self._need(rollout)
         probability = rollout.entailment(need.premise, need.hypothesis)
         if probability is None:
-            raise unmet(need)
+            raise need.unmet()
         return Score(probability)

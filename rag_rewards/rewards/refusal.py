@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rag_rewards.evidence.needs import SimilarityNeed, unmet
+from rag_rewards.evidence.needs import SimilarityNeed
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import check_choices
 from rag_rewards.text.absence import declines, paraphrases
@@ -102,7 +102,7 @@ class RefusalDetector:
     def _semantic(self, rollout: Rollout, answer: str, text: str) -> float:
         similarity = rollout.similarity_to(answer, text)
         if similarity is None:
-            raise unmet(SimilarityNeed(answer.strip(), text))
+            raise SimilarityNeed(answer.strip(), text).unmet()
         return similarity
 
 

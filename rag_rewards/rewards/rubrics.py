@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from rag_rewards.errors import DataError, EvidenceError
-from rag_rewards.evidence.needs import EntitiesNeed, Need, VerdictNeed, unmet
+from rag_rewards.evidence.needs import EntitiesNeed, Need, VerdictNeed
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
-from rag_rewards.reward import Batch, Composite, Reward, Scope, Value
+from rag_rewards.groups import Scope
+from rag_rewards.reward import Batch, Composite, Reward, Value
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.rewards.search import (
-    RepeatedAnswer,
-    answer_of,
-    details_of,
-    entries_of,
-    penalties,
-)
-from rag_rewards.rewards.truthfulness import outcome_questions
+from rag_rewards.rewards.correctness import outcome_questions
+from rag_rewards.rewards.search import RepeatedAnswer, answer_of, details_of
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.settings import check_choices
 from rag_rewards.text.citations import compiled, strip_markers
@@ -35,7 +29,6 @@ from rag_rewards.text.url_citations import (
     without_dumps,
     without_url_citations,
 )
-from rag_rewards.turn_entries import TurnEntries, total, with_total
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 Over = Literal["all", "right"]
@@ -110,7 +103,7 @@ class Rubrics:
                 sees beside a claim, before a list of sources under any heading
     always      whether the rubrics are also checked if the answer is wrong
     alpha       weight of the rubrics in the value
-    reading, repeated, malformed  how turns are read, and the penalty of a malformed turn
+    reading, repeated  how turns are read
 
     The value is that of `rubric_reward` without normalization. Rubrics that were not checked are
     None. Raises DataError for a row without rubrics or missing evidence, and EvidenceError for
@@ -126,7 +119,6 @@ class Rubrics:
     alpha: float = 0.3
     reading: Reading = READING
     repeated: RepeatedAnswer = "last"
-    malformed: float = 0.0
     name: str = "rubric_parts"
     scope: Literal["rollout"] = "rollout"
 
@@ -173,17 +165,13 @@ class Rubrics:
         if not text:
             checked = _Checked({}, 0)
         share = None if checked is None else self._share(checked, len(rubrics))
-        subtracted = penalties(run, self.malformed)
-        reward = rubric_reward(outcome, share or 0.0, self.alpha)
-        entries = entries_of([None] * len(run.turns), subtracted, reward)
         components: dict[str, float | None] = {"outcome": outcome, "rubrics": share}
         for name in ("identified", "supported", "connected"):
             found = None if checked is None else len(getattr(checked, name)) / len(rubrics)
             components[name] = found
-        components["malformed"] = math.fsum(subtracted)
         details = details_of(run, text, {}) | _details(rubrics, checked) | decision
-        value = total(entries)
-        return Score(value, components, outcome, details, entries)
+        value = rubric_reward(outcome, share or 0.0, self.alpha)
+        return Score(value, components, outcome, details)
 
     def _cited(self, rollout: Rollout, run: Trajectory, text: str) -> tuple[str, ...]:
         """Return the texts of the results that the final text cites."""
@@ -223,7 +211,7 @@ class Rubrics:
             return 0.0, {}
         verdict = rollout.verdict("outcome")
         if verdict is None:
-            raise unmet(VerdictNeed("outcome"))
+            raise VerdictNeed("outcome").unmet()
         return float(verdict), {}
 
     def _known_outcome(self, rollout: Rollout, text: str) -> float:
@@ -259,7 +247,7 @@ class Rubrics:
 @dataclass(frozen=True, repr=False)
 @check_choices
 class RubricReward(Composite):
-    """(1 − α)·R_o + α·R̂_r for a right answer, else 0, plus the penalties of malformed turns.
+    """(1 − α)·R_o + α·R̂_r for a right answer, else 0.
 
     reward     the outcome R_o and the share R_r of the rubrics
     alpha      α
@@ -267,7 +255,7 @@ class RubricReward(Composite):
                `none`: R̂_r is R_r
     over       `all`: wrong rollouts count for the greatest R_r; `right`: they do not
 
-    Range 0 to 1 without penalties. Source: CaRR, C-GRPO; training script and sglang_rollout.py of
+    Range 0 to 1. Source: CaRR, C-GRPO; training script and sglang_rollout.py of
     the released code at c97e7e8.
     """
 
@@ -284,7 +272,7 @@ class RubricReward(Composite):
     def __repr__(self) -> str:
         among = " of right rollouts" if self.over == "right" else ""
         share = "rubrics" if self.normalize == "none" else f"rubrics/(greatest rubrics{among})"
-        return f"outcome·({1 - self.alpha:g} + {self.alpha:g}·{share}) + malformed"
+        return f"outcome·({1 - self.alpha:g} + {self.alpha:g}·{share})"
 
     def values(self, batch: Batch) -> list[Value]:
         scores = batch(self.reward)
@@ -307,12 +295,7 @@ class RubricReward(Composite):
         share = score.components["rubrics"] or 0.0
         outcome = score.components["outcome"] or 0.0
         normalized = share / scale if scale else 0.0
-        reward = rubric_reward(outcome, normalized, self.alpha)
-        return reward + (score.components["malformed"] or 0.0)
-
-    def entries(self, batch: Batch) -> list[TurnEntries]:
-        pairs = zip(batch.entries(self.reward), batch.values(self), strict=True)
-        return [with_total(entries, value) for entries, value in pairs]
+        return rubric_reward(outcome, normalized, self.alpha)
 
 
 _MARKER = compiled()
@@ -331,7 +314,7 @@ def _names(rollout: Rollout, wanted: tuple[str, ...]) -> Mapping[str, str | None
     """Return the name of each placeholder. Raises DataError if one is missing."""
     need = EntitiesNeed(wanted)
     if wanted and not need.is_met(rollout):
-        raise unmet(need)
+        raise need.unmet()
     for key in rollout.entities or {}:
         if not PLACEHOLDER.fullmatch(f"<{key}>"):
             raise EvidenceError(f"{key!r} is no placeholder: write E0, E1, …", f"entities.{key}")
@@ -341,7 +324,7 @@ def _names(rollout: Rollout, wanted: tuple[str, ...]) -> Mapping[str, str | None
 def _is_supported(rollout: Rollout, i: int) -> bool:
     verdict = rollout.verdict(_component(i))
     if verdict is None:
-        raise unmet(VerdictNeed(_component(i)))
+        raise VerdictNeed(_component(i)).unmet()
     return verdict == 1
 
 

@@ -1,16 +1,21 @@
-"""What the rewards of search agents share: penalties, retrieval of the answer, and details."""
+"""Search agents: the answer, penalties, the reward of Search-R1, and details of the turns."""
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
-from rag_rewards.rollout import Rollout
+from rag_rewards.evidence.needs import Need
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rollout import Rollout, Score
+from rag_rewards.settings import check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import Normalizer, squad, tokens
-from rag_rewards.turn_entries import TurnEntries
-from rag_rewards.turns.trajectory import Trajectory
+from rag_rewards.turns.order import is_well_formed
+from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 from rag_rewards.turns.turn import PENALIZED
 
 Match = Literal["substring", "words"]
@@ -24,32 +29,190 @@ def answer_of(run: Trajectory, repeated: RepeatedAnswer) -> str | None:
     return run.answer
 
 
-def penalties(run: Trajectory, penalty: float) -> list[float]:
-    """Return the penalty of each turn: 0, or −`penalty` for a turn with a name in `PENALIZED`.
+class ComparedAnswer(NamedTuple):
+    """The comparison of an answer with the gold answers.
 
-    >>> from rag_rewards.turns.trajectory import read_trajectory
-    >>> penalties(read_trajectory("<search>a"), 0.1)
-    [-0.1]
+    value     the metric, 0 to 1
+    correct   whether the answer is right, 0 to 1
+    decision  details of the decision on it, if there is one
     """
-    return [
-        -penalty if penalty and not PENALIZED.isdisjoint(turn.malformed) else 0.0
-        for turn in run.turns
-    ]
+
+    value: float
+    correct: float
+    decision: dict[str, Any]
 
 
-def entries_of(
-    process: Sequence[float | None], penalties: Sequence[float], outcome: float
-) -> TurnEntries:
-    """Return the turn entries of process rewards, penalties, and an outcome at the last turn.
+class AnswerComparison:
+    """Compares the answers of a batch with the gold answers, by a metric and by exact match.
 
-    >>> entries_of([None, 0.5, None], [-0.1, 0.0, -0.1], 1.0)
-    (-0.1, 0.5, 0.9)
+    One decision of `matching.decide` or a judge serves both.
     """
-    earlier = [
-        (reward or 0.0) + penalty if penalty else reward
-        for reward, penalty in zip(process[:-1], penalties[:-1], strict=True)
+
+    def __init__(self, match: AnswerMatch) -> None:
+        self._match = match
+        self._forms = GoldForms(match.normalize)
+        self._exact: AnswerComparison | None = None
+        if not match.is_decided and match.metric != "exact":
+            self._exact = AnswerComparison(replace(match, metric="exact"))
+
+    def __call__(self, rollout: Rollout, text: str | None) -> ComparedAnswer:
+        value, decision = self._match.decided_value(rollout, text, self._forms)
+        correct = self._exact(rollout, text).value if self._exact else value
+        return ComparedAnswer(value, correct, decision)
+
+
+@dataclass(frozen=True)
+@check_choices
+class MalformedTurns:
+    """The penalties of malformed turns: −`penalty` at each turn with a name in `PENALIZED`.
+
+    >>> MalformedTurns(0.1)([Rollout(response="<search>a")])[0].turns
+    (-0.1,)
+    """
+
+    penalty: float = 0.0
+    reading: Reading = READING
+    name: str = "malformed"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [self._score(rollout.trajectory(self.reading)) for rollout in rollouts]
+
+    def _score(self, run: Trajectory) -> Score:
+        if not self.penalty:
+            return Score(0.0, turns=(None,) * len(run.turns))
+        entries = tuple(
+            None if PENALIZED.isdisjoint(turn.malformed) else -self.penalty for turn in run.turns
+        )
+        return Score(sum_of(entries) or 0.0, turns=entries)
+
+
+def sum_of(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the values of turns, None if no turn has one.
+
+    >>> sum_of([0.5, None, 1.0]), sum_of([None])
+    (1.5, None)
+    """
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) if numbers else None
+
+
+def details_of(
+    run: Trajectory, answer: str | None, per_turn: Mapping[str, Sequence[float | None]]
+) -> dict[str, Any]:
+    """Return the details of a rollout: its turns with their components, and their counts.
+
+    per_turn  the values of a component in each turn, None for a turn without a value
+    """
+    turns = [
+        {
+            "queries": list(turn.queries),
+            "results": None if turn.results is None else len(turn.results),
+            "malformed": list(turn.malformed),
+            **{name: values[t] for name, values in per_turn.items() if values[t] is not None},
+        }
+        for t, turn in enumerate(run.turns)
     ]
-    return (*earlier, outcome + (process[-1] or 0.0) + penalties[-1])
+    return {
+        "answer": answer,
+        "dialect": run.dialect.name,
+        "trusted": run.trusted,
+        "n_turns": len(run.turns),
+        "searches": run.searches,
+        "malformed_turns": sum(bool(turn.malformed) for turn in run.turns),
+        "turns": turns,
+    }
+
+
+# --- Search-R1 -----------------------------------------------------------------------------------
+
+
+def format_reward(
+    outcome: float,
+    form: float,
+    retrieval: float,
+    answered: float,
+    *,
+    structure: float = 0.2,
+    answer: float = 0.1,
+    retrieved: float = 0.0,
+) -> float:
+    """Return o·(1 − (1 − f)·w_s) + (1 − o)·(f·(w_s + g·w_r) + (1 − f)·a·w_a).
+
+    outcome o, form f, retrieval g and answered a are between 0 and 1; structure is w_s, answer is
+    w_a and retrieved is w_r. Range 0 to 1 for weights in this range. Source: Search-R1,
+    verl/utils/reward_score/qa_em_format.py.
+
+    >>> format_reward(1, 0, 0, 1), format_reward(0, 1, 0, 1), format_reward(0, 0, 1, 1)
+    (0.8, 0.2, 0.1)
+    """
+    right = 1 - (1 - form) * structure
+    wrong = form * (structure + retrieval * retrieved) + (1 - form) * answered * answer
+    return outcome * right + (1 - outcome) * wrong
+
+
+def searched_reward(
+    outcome: float, searched: float, retrieval: float, *, penalty: float = 0.2, found: float = 0.1
+) -> float:
+    """Return o·(1 − (1 − s)·w_n) + (1 − o)·g·w_g.
+
+    outcome o, searched s and retrieval g are between 0 and 1; penalty is w_n and found is w_g.
+    Source: pytorch/torchtitan@b5bcd76 experiments/rl/examples/search_r1/rubric.py.
+
+    >>> searched_reward(1, 0, 0), searched_reward(0, 1, 1)
+    (0.8, 0.1)
+    """
+    return outcome * (1 - (1 - searched) * penalty) + (1 - outcome) * retrieval * found
+
+
+@dataclass(frozen=True)
+@check_choices
+class SearchR1Reward:
+    """The components of Search-R1's reward. The value is the outcome.
+
+    outcome    comparison of the answer with the gold answers
+    format     1 if the tags have the order of the dialect, else 0
+    retrieval  1 if the results contain the gold answers, else 0
+    searched   1 if the environment returned results, else 0
+    answered   1 if there is an answer, else 0
+
+    answer    comparison of the answer with the gold answers
+    reading   how the turns are read
+    repeated  whether the last of several answers counts, or none
+    match     how a gold answer is found in the results
+    """
+
+    answer: AnswerMatch = AnswerMatch("outcome")
+    reading: Reading = READING
+    repeated: RepeatedAnswer = "last"
+    match: Match = "substring"
+    name: str = "search_r1_parts"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        run = rollout.trajectory(self.reading)
+        return self.answer.needs_of(rollout, answer_of(run, self.repeated))
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        forms = GoldForms(self.answer.normalize)
+        retrieval = Retrieval(self.match, forms)
+        return [self._score(rollout, forms, retrieval) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout, forms: GoldForms, retrieval: Retrieval) -> Score:
+        run = rollout.trajectory(self.reading)
+        text = answer_of(run, self.repeated)
+        outcome, decision = self.answer.decided_value(rollout, text, forms)
+        components = {
+            "outcome": outcome,
+            "format": float(is_well_formed(run) and bool(text)),
+            "retrieval": retrieval(rollout, run),
+            "searched": float(run.searches >= 1),
+            "answered": float(bool(text)),
+        }
+        return Score(outcome, components, outcome, details_of(run, text, {}) | decision)
 
 
 class Retrieval:
@@ -69,7 +232,7 @@ class Retrieval:
         """Return 1 if the results of the searches contain every required answer, else 0."""
         required = rollout.gold
         texts = [
-            f"{result.title}\n{result.text}" if result.title else result.text
+            result.titled_text
             for turn in run.turns
             if turn.is_search
             for result in turn.results or ()
@@ -116,30 +279,3 @@ def _lacks_all(text: str, needles: Sequence[bytes], normalize: Normalizer) -> bo
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def details_of(
-    run: Trajectory, answer: str | None, per_turn: Mapping[str, Sequence[float | None]]
-) -> dict[str, Any]:
-    """Return the details of a rollout: its turns with their components, and their counts.
-
-    per_turn  the values of a component in each turn, None for a turn without a value
-    """
-    turns = [
-        {
-            "queries": list(turn.queries),
-            "results": None if turn.results is None else len(turn.results),
-            "malformed": list(turn.malformed),
-            **{name: values[t] for name, values in per_turn.items() if values[t] is not None},
-        }
-        for t, turn in enumerate(run.turns)
-    ]
-    return {
-        "answer": answer,
-        "dialect": run.dialect.name,
-        "trusted": run.trusted,
-        "n_turns": len(run.turns),
-        "searches": run.searches,
-        "malformed_turns": sum(bool(turn.malformed) for turn in run.turns),
-        "turns": turns,
-    }

@@ -1,20 +1,41 @@
-"""The parts of StepSearch's reward: search keys, information gain, redundancy and coverage."""
+"""StepSearch: search keys, the information gain of each search, its redundancy, and coverage."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
+from rag_rewards.documents import Result
 from rag_rewards.errors import DataError
-from rag_rewards.rewards.answer import multiset_f1
-from rag_rewards.text.normalize import squad
+from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import PartScore
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.correctness import multiset_f1
+from rag_rewards.rewards.search import (
+    AnswerComparison,
+    RepeatedAnswer,
+    answer_of,
+    details_of,
+    sum_of,
+)
+from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.settings import check_choices
+from rag_rewards.text.normalize import Normalizer, squad
+from rag_rewards.text.tfidf import References, counts
+from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 Assign = Literal["last", "best"]
+Process = Literal["tfidf", "coverage"]
+Values = list[float | None]
 
 
 def key_score(
-    queries: Sequence[str], keys: Sequence[Sequence[str]], assign: Assign = "last"
+    queries: Sequence[str],
+    keys: Sequence[Sequence[str]],
+    assign: Assign = "last",
+    normalize: Normalizer = squad,
 ) -> float:
     """Return the mean over the keys of the best F1 of a query to one of the aliases of a key.
 
@@ -27,10 +48,10 @@ def key_score(
     """
     if not keys:
         raise DataError("contains no search key", "search_keys")
-    tokens = [[squad(alias).split() for alias in aliases] for aliases in keys]
+    tokens = [[normalize(alias).split() for alias in aliases] for aliases in keys]
     matched = [0.0] * len(keys)
     for query in queries:
-        words = squad(query).split()
+        words = normalize(query).split()
         values = [
             max((multiset_f1(words, alias) for alias in aliases if alias), default=0.0)
             if words
@@ -134,3 +155,227 @@ def efficiency(turns: int, factor: float = 0.95) -> float:
     (1.0, 0.9025)
     """
     return factor ** (turns - 2) if turns >= 4 else 1.0
+
+
+# --- gold documents ------------------------------------------------------------------------------
+
+
+class GoldTexts:
+    """Normalized texts and similarities to gold documents, each computed once in a batch."""
+
+    def __init__(self) -> None:
+        self._normal: dict[str, str] = {}
+        self._references: dict[tuple[str, ...], References] = {}
+        self._similarities: dict[tuple[str, tuple[str, ...]], list[float]] = {}
+
+    def of(self, rollout: Rollout) -> tuple[str, ...]:
+        """Return the gold documents: `gold_documents`, or the documents named by `supporting`.
+
+        A supporting document that no search found has no text, so that its similarity is 0. Raises
+        DataError if the row names no gold document.
+        """
+        if rollout.gold_documents is not None:
+            if not any(map(self.normal, rollout.gold_documents)):
+                raise DataError("contains no text", "gold_documents")
+            return rollout.gold_documents
+        if rollout.supporting is None:
+            raise DataError("missing: add their texts, or the field supporting", "gold_documents")
+        documents = dict(zip(rollout.labels, rollout.documents or (), strict=True))
+        labels = gold_labels(rollout)
+        return tuple(documents[each].titled_text if each in documents else "" for each in labels)
+
+    def similarities(self, result: Result, gold: tuple[str, ...]) -> list[float]:
+        """Return the cosine of a result to each gold document."""
+        text = result.titled_text
+        key = text, gold
+        if key not in self._similarities:
+            references = self._references.get(gold)
+            if references is None:
+                references = References([counts(self.normal(each)) for each in gold])
+                self._references[gold] = references
+            self._similarities[key] = references.cosines(counts(self.normal(text)))
+        return self._similarities[key]
+
+    def identity(self, result: Result) -> Hashable:
+        """Return what identifies a result: its id, or its normalized text.
+
+        >>> texts = GoldTexts()
+        >>> texts.identity(Result(text="The Seine.")) == texts.identity(Result(text="the seine"))
+        True
+        """
+        if result.id is not None:
+            return canonical(result.id)
+        return "", self.normal(result.titled_text)
+
+    def normal(self, text: str) -> str:
+        """Return a text as normalized by `squad`."""
+        if text not in self._normal:
+            self._normal[text] = squad(text)
+        return self._normal[text]
+
+
+def gold_labels(rollout: Rollout) -> tuple[str, ...]:
+    """Return the labels of the supporting documents; those that no search found keep their id.
+
+    Raises DataError if there is none.
+    """
+    if not rollout.supporting:
+        what = "missing" if rollout.supporting is None else "contains no document"
+        raise DataError(f"{what}: name the gold documents", "supporting")
+    return rollout.supporting_labels
+
+
+def gold_and_found(
+    rollout: Rollout, searches: Sequence[Sequence[Result]]
+) -> tuple[tuple[str, ...], list[set[str]]]:
+    """Return the gold documents, and the results of each search, by what identifies them.
+
+    With `supporting`, these are labels. A row without it has the texts `gold_documents`, which are
+    compared with the normalized texts of the results. Raises DataError if there is no gold
+    document.
+    """
+    if rollout.supporting is not None or rollout.gold_documents is None:
+        return gold_labels(rollout), _found_labels(rollout, searches)
+    gold = tuple(filter(None, map(squad, rollout.gold_documents)))
+    if not gold:
+        raise DataError("contains no text", "gold_documents")
+    return gold, [{squad(result.titled_text) for result in results} for results in searches]
+
+
+def _found_labels(rollout: Rollout, searches: Sequence[Sequence[Result]]) -> list[set[str]]:
+    """Return the labels of the results of each search.
+
+    A result without an id has the label of the document of the row with the same text.
+    """
+    by_text: dict[str, str] = {}
+    for label, document in zip(rollout.labels, rollout.documents or (), strict=True):
+        by_text.setdefault(squad(document.titled_text), label)
+
+    def label_of(result: Result) -> str:
+        if result.id is not None:
+            return rollout.label_of(result.id) or canonical(result.id)
+        return by_text.get(squad(result.titled_text), "")
+
+    return [{label_of(result) for result in results} for results in searches]
+
+
+# --- the reward ----------------------------------------------------------------------------------
+
+
+class Steps(NamedTuple):
+    """The components of each turn, None for a turn without a search, and for the last one."""
+
+    gain: Values
+    redundancy: Values
+
+
+@dataclass(frozen=True)
+@check_choices
+class StepSearchReward:
+    """The components of StepSearch's reward. The value is the answer.
+
+    answer       F1 of the answer with the gold answers, or `bad_end`
+    search_keys  score of the search keys, None with `coverage`
+    gain         rise of the similarity or of the coverage by each search
+    redundancy   share of results of each search that earlier ones repeat, None with `coverage`
+    efficiency   factor^(T − 2) for T ≥ 4 turns
+
+    With a bad end, all but the answer and the efficiency are None.
+
+    process   `tfidf`: similarity to the gold documents; `coverage`: share of the gold documents
+    answer    comparison of the answer with the gold answers
+    reading   how the turns are read
+    repeated  whether the last of several answers counts, or none
+    reads_keys  whether rows must have search keys
+    assign    the query that counts for a key
+    bad_end   value of a rollout without an answer, or with words after it
+    of        with `coverage`, the searches whose results count
+    factor    factor of the efficiency
+
+    Raises DataError for a row without gold answers, search keys or gold documents. Source:
+    StepSearch, Zillwang/StepSearch@43215ba verl/utils/reward_score/qa_step.py.
+    """
+
+    process: Process = "tfidf"
+    answer: AnswerMatch = AnswerMatch("answer", metric="f1")
+    reading: Reading = READING
+    repeated: RepeatedAnswer = "last"
+    reads_keys: bool = True
+    assign: Assign = "last"
+    bad_end: float = -1.0
+    of: Literal["turn", "all"] = "turn"
+    factor: float = 0.95
+    name: str = "stepsearch_parts"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        run = rollout.trajectory(self.reading)
+        return self.answer.needs_of(rollout, answer_of(run, self.repeated))
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        compare, texts = AnswerComparison(self.answer), GoldTexts()
+        return [self._score(rollout, compare, texts) for rollout in rollouts]
+
+    def _score(self, rollout: Rollout, compare: AnswerComparison, texts: GoldTexts) -> Score:
+        run = rollout.trajectory(self.reading)
+        text = answer_of(run, self.repeated)
+        value, correct, decision = compare(rollout, text)
+        value = round(value, 4)
+        keys = self._keys(rollout, run, texts)
+        steps = self._steps(rollout, run, texts)
+        turns = len(run.turns)
+        rate = efficiency(turns, self.factor)
+        if self._is_bad_end(run, text, value):
+            value, correct, keys, rate = self.bad_end, 0.0, None, 1.0
+            steps = Steps([None] * turns, [None] * turns)
+        per_turn = steps._asdict()
+        components = {
+            "answer": value,
+            "search_keys": keys,
+            "gain": sum_of(steps.gain),
+            "redundancy": sum_of(steps.redundancy),
+            "efficiency": rate,
+        }
+        details = details_of(run, text, per_turn) | decision
+        entries = {name: tuple(values) for name, values in per_turn.items()}
+        return PartScore(value, components, correct, details, entries=entries)
+
+    def _is_bad_end(self, run: Trajectory, text: str | None, value: float) -> bool:
+        """Return whether there is no answer, or whether words follow it.
+
+        If rules decide on the answer, a wrong one without content is no answer.
+        """
+        if not text or text.isspace() or "text_after_answer" in run.turns[-1].malformed:
+            return True
+        return self.answer.undecided != "match" and not value and not self.answer.normalize(text)
+
+    def _keys(self, rollout: Rollout, run: Trajectory, texts: GoldTexts) -> float | None:
+        """Return the score of the search keys, None if the reward does not read it."""
+        if self.process == "coverage" or not self.reads_keys:
+            return None
+        if not rollout.search_keys:
+            raise DataError(
+                "missing: list the aliases of each search key, or set keys.weight=0", "search_keys"
+            )
+        for i, aliases in enumerate(rollout.search_keys):
+            if not any(map(texts.normal, aliases)):
+                raise DataError("contains no search key with a word", f"search_keys[{i}]")
+        queries = [query for turn in run.turns for query in turn.queries]
+        return key_score(queries, rollout.search_keys, self.assign, texts.normal)
+
+    def _steps(self, rollout: Rollout, run: Trajectory, texts: GoldTexts) -> Steps:
+        """Return the components of the searches before the last turn."""
+        at = [t for t, turn in enumerate(run.turns[:-1]) if turn.is_search]
+        found = [run.turns[t].results or () for t in at]
+        steps = Steps([None] * len(run.turns), [None] * len(run.turns))
+        if self.process == "coverage":
+            gold, results = gold_and_found(rollout, found)
+            for t, rise in zip(at, coverage_rises(results, gold, self.of), strict=True):
+                steps.gain[t] = rise
+            return steps
+        gold_texts = texts.of(rollout)
+        similar = [[texts.similarities(result, gold_texts) for result in each] for each in found]
+        repeated = redundancies([[texts.identity(result) for result in each] for each in found])
+        for t, gain, share in zip(at, gains(similar, len(gold_texts)), repeated, strict=True):
+            steps.gain[t], steps.redundancy[t] = gain, share
+        return steps

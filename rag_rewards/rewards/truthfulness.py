@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from rag_rewards.errors import DataError, SettingError
-from rag_rewards.evidence.needs import Need, VerdictNeed, unmet
+from rag_rewards.errors import DataError, SettingError, check_choice
+from rag_rewards.evidence.needs import Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
-from rag_rewards.rewards.answer import (
-    Required,
-    exact_match,
-    judge_references,
-    substring_match,
-    token_f1,
-)
 from rag_rewards.rewards.answer_decision import (
     EMPTY,
     Ask,
@@ -26,7 +18,7 @@ from rag_rewards.rewards.answer_decision import (
     Undecided,
     decide_answer,
 )
-from rag_rewards.rewards.answer_list import list_match
+from rag_rewards.rewards.correctness import Correctness, Required, judge_references
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
 from rag_rewards.text.boxed import first_box, last_box
@@ -70,6 +62,8 @@ def outcome_reward(truth: Truth, scheme: Scheme = "ternary", *, enhanced: bool =
     >>> outcome_reward("uncertain"), outcome_reward("correct", enhanced=True)
     (0.0, -1.0)
     """
+    check_choice("truth", truth, Truth)
+    check_choice("scheme", scheme, Literal["ternary", "binary"])
     if enhanced:
         return 1.0 if truth == "uncertain" else -1.0
     return _SCHEMES[scheme][truth]
@@ -90,6 +84,7 @@ def geometric_reward(
     >>> [geometric_reward(t, 0.4, 0.3) for t in ("correct", "uncertain", "incorrect")]
     [0.3, 0.0, -0.4]
     """
+    check_choice("truth", truth, Truth)
     if abstain:
         return wrong_rate if truth == "uncertain" else -correct_rate
     return {"correct": wrong_rate, "uncertain": 0.0, "incorrect": -correct_rate}[truth]
@@ -110,6 +105,7 @@ def combine_reasoning(
     >>> [combine_reasoning(-1, 1), combine_reasoning(1, 0, "conditional")]
     [-2, 0]
     """
+    check_choice("how", how, Combine)
     if how == "multiplicative":
         return outcome * (1 + reasoning)
     if how == "additive":
@@ -179,28 +175,32 @@ class Outcome:
 
     def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
         """Return the verdict that an answer needs, if no rule decides its truth value."""
-        if not self._can_ask or answer is None or self._must_abstain(rollout):
+        if not self.correctness.can_ask or answer is None or self._must_abstain(rollout):
             return []
         forms = GoldForms(self.normalize)
         if self.is_decided:
             is_judged = self.decide(rollout, answer, forms).is_judged
         else:
             is_judged = self._truth_by_rule(rollout, answer, forms) is None
-        return [VerdictNeed(self.name, outcome_questions(rollout, answer))] if is_judged else []
+        return [self.correctness.verdict_need(rollout, answer)] if is_judged else []
 
     @cached_property
-    def is_decided(self) -> bool:
-        """Whether `matching.decide` decides on the answer."""
-        return self.verifier == "cascade" or (
-            self.undecided != "match" and self.verifier != "judge"
+    def correctness(self) -> Correctness:
+        """How the verifier decides on an answer that is no abstention."""
+        metric, _, _ = self.verifier.partition(">=")
+        return Correctness(
+            metric,  # type: ignore[arg-type]
+            self.undecided,
+            self.ask,
+            self.extra,
+            self.name,
+            asks="outcome",
         )
 
     @property
-    def _can_ask(self) -> bool:
-        """Whether a judge can decide on an answer."""
-        return self.verifier in ("judge", "cascade") or (
-            self.is_decided and self.undecided == "judge"
-        )
+    def is_decided(self) -> bool:
+        """Whether `matching.decide` decides on the answer."""
+        return self.correctness.is_decided
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.normalize)
@@ -275,14 +275,20 @@ class Outcome:
         truth = self._truth_by_rule(rollout, answer, forms)
         if truth or answer is None:
             return truth or "incorrect", None
-        return ("correct" if self._is_right(rollout, answer, forms) else "incorrect"), None
+        value = self.correctness.value_of(rollout, answer, forms)
+        return ("correct" if value >= self._least_value else "incorrect"), None
+
+    @cached_property
+    def _least_value(self) -> float:
+        """The lowest value of a correct answer."""
+        return float(self.verifier.partition(">=")[2] or 1)
 
     def decide(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Decision:
         """Return the decision on an answer."""
         truth = self._truth_by_rule(rollout, answer, forms)
         if truth:
             return _DECISIONS[truth]
-        return decide_answer(answer, rollout, judge=self._can_ask, ask=self.ask)
+        return self.correctness.decide(rollout, answer)
 
     def _truth_by_rule(
         self, rollout: Rollout, answer: str | None, forms: GoldForms
@@ -303,9 +309,18 @@ class Outcome:
             return "correct" if is_gold else "incorrect"
         if self.is_decided or self.verifier not in ("judge", "exact"):
             return None
-        if _exact(rollout, answer, forms, self.extra) and self._is_accepted(rollout, answer):
+        if self._is_exact(required, answer, forms) and self._is_accepted(rollout, answer):
             return "correct"
         return "incorrect" if self.verifier == "exact" else None
+
+    def _is_exact(self, required: Required, answer: str, forms: GoldForms) -> bool:
+        if _has_command(required):
+            required = tuple((*each, *map(plain_latex, each)) for each in required)
+        return self._exact.match(required, answer, forms.normalize(answer), forms) == 1.0
+
+    @cached_property
+    def _exact(self) -> Correctness:
+        return Correctness("exact", extra=self.extra)
 
     def _is_accepted(self, rollout: Rollout, answer: str) -> bool:
         """Return whether an exact match needs no verdict of a judge."""
@@ -322,18 +337,6 @@ class Outcome:
     def _phrases(self) -> tuple[str, ...]:
         return tuple(map(phrase, self.phrases))
 
-    def _is_right(self, rollout: Rollout, answer: str, forms: GoldForms) -> bool:
-        if self.verifier == "judge":
-            verdict = rollout.verdict(self.name)
-            if verdict is None:
-                raise unmet(VerdictNeed(self.name))
-            return verdict == 1
-        required, normalize = rollout.gold, forms.normalize
-        if self.verifier == "substring":
-            return all(substring_match(answer, aliases, normalize) for aliases in required)
-        mean = math.fsum(token_f1(answer, a, normalize) for a in required) / len(required)
-        return mean >= float(self.verifier.removeprefix("f1>="))
-
     @property
     def normalize(self) -> Normalizer:
         return normalizer(
@@ -343,18 +346,6 @@ class Outcome:
             dates=self.dates,
             spellings=self.verifier == "exact",
         )
-
-
-def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:
-    """Return one question per alias; several required answers are one question.
-
-    The answer is right if any verdict is 1.
-    """
-    golds = judge_references(rollout.gold)
-    question, time = rollout.question or "", rollout.query_time
-    return tuple(
-        JudgeQuestion("outcome", question, answer, (gold,), query_time=time) for gold in golds
-    )
 
 
 def _has_letter(text: str) -> bool:
@@ -372,20 +363,6 @@ def _has_command(required: Required) -> bool:
             if "\\" in alias:
                 return True
     return False
-
-
-def _exact(
-    rollout: Rollout, answer: str, forms: GoldForms, extra: Literal["allow", "reject"]
-) -> bool:
-    required = rollout.gold
-    if _has_command(required):
-        required = tuple((*each, *map(plain_latex, each)) for each in required)
-    if len(required) > 1:
-        return list_match(answer, required, forms.normalize, extra=extra) == 1.0
-    normal, golds = forms.normalize(answer), forms.of(required[0])
-    if normal in golds and normal:
-        return True
-    return "" in golds and exact_match(answer, required[0], forms.normalize) == 1.0
 
 
 @dataclass(frozen=True)
@@ -420,5 +397,5 @@ class Reasoning:
             return 0.0
         verdict = rollout.verdict(self.name)
         if verdict is None:
-            raise unmet(VerdictNeed(self.name))
+            raise VerdictNeed(self.name).unmet()
         return float(verdict)

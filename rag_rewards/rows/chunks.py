@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -125,6 +126,21 @@ def _add(mine: dict[str, N], other: Mapping[str, N]) -> None:
         mine[key] = mine.get(key, 0) + value
 
 
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the errors file."""
+
+    line: int
+    id: str | None
+    error: dict[str, str]
+    row: msgspec.Raw
+
+    def __str__(self) -> str:
+        """Return the error as one line of text."""
+        path = f"{self.error['path']}: " if self.error["path"] else ""
+        name = f" (id {self.id})" if self.id and self.id != str(self.line) else ""
+        return f"line {self.line}{name}: {self.error['type']}: {path}{self.error['message']}"
+
+
 class ScoredChunk(msgspec.Struct, kw_only=True):
     """The scored lines and the error records of a chunk, in order, and their totals.
 
@@ -138,3 +154,19 @@ class ScoredChunk(msgspec.Struct, kw_only=True):
     errors: list[bytes] = []
     error_numbers: list[int] = []
     totals: Totals = msgspec.field(default_factory=Totals)
+
+    @property
+    def first_error(self) -> str:
+        """The first row in error as one line of text, at which a run can stop."""
+        return str(msgspec.json.decode(self.errors[0], type=ErrorRecord))
+
+    def before_error(self) -> ScoredChunk:
+        """Return the scored rows before the first row in error. Their totals are only their number.
+
+        Without rows if the rows are not in the order of their lines.
+        """
+        first, is_sorted = min(self.error_numbers), self.numbers == sorted(self.numbers)
+        rows = bisect_left(self.numbers, first) if is_sorted else 0
+        numbers, ends = self.numbers[:rows], self.ends[:rows]
+        output = self.output[: max(ends, default=0)]
+        return ScoredChunk(output=output, numbers=numbers, ends=ends, totals=Totals(rows=rows))

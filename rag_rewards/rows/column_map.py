@@ -7,7 +7,7 @@ answers=reward_model.ground_truth       a column inside a column
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -17,15 +17,18 @@ import msgspec
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import (
+    DATASET_FIELDS,
     GOLD_FIELDS,
     label_fields,
     last_question,
     response_prefix_of,
 )
-from rag_rewards.rows.decoding import NOT_JSON, Line, decode_or_error
+from rag_rewards.rows.decoding import NOT_JSON, Line, decode_line, decode_or_error
 from rag_rewards.settings import did_you_mean
 
 FIELDS = Rollout.__struct_fields__
+_OBJECT: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 PRESETS: dict[str, dict[str, str]] = {
     # The names of ragas, and those before its version 0.2.
@@ -76,10 +79,12 @@ class ColumnMap:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: str | Mapping[str, str] | None) -> ColumnMap:
+    def of(
+        cls, columns: str | Mapping[str, str] | None, fields: Collection[str] = FIELDS
+    ) -> ColumnMap:
         """Return the map of a preset, of `field=column,…`, or of a mapping.
 
-        Raises UsageError for an unknown preset or field.
+        Raises UsageError for an unknown preset, or a field that is not one of `fields`.
         """
         if isinstance(columns, str):
             columns = _parsed(columns)
@@ -89,10 +94,9 @@ class ColumnMap:
                 f"{type(columns).__name__}"
             )
         for name, column in (columns or {}).items():
-            if name not in FIELDS:
-                raise UsageError(
-                    f"columns: a row has no field {name!r}{did_you_mean(name, sorted(FIELDS))}"
-                )
+            if name not in fields:
+                suggestion = did_you_mean(name, sorted(fields))
+                raise UsageError(f"columns: a row has no field {name!r}{suggestion}")
             if not isinstance(column, str):
                 raise UsageError(
                     f"columns: the column of {name!r} must be a name (text), found {column!r}"
@@ -112,6 +116,23 @@ class ColumnMap:
                     renamed.pop(path, None)
                     break
         return completed(renamed | found)
+
+    def columns_in(self, present: Collection[str]) -> dict[str, str]:
+        """Return the column of each field of a data set that has one, from the columns of the data.
+
+        Raises UsageError if the map has no column of a field that is present.
+
+        >>> ColumnMap.of("answers=gold").columns_in(["gold", "id", "seed"])
+        {'answers': 'gold', 'id': 'id'}
+        """
+        own = {name: name for name in sorted(DATASET_FIELDS.intersection(present))}
+        for name, columns in self.columns.items():
+            column = next(filter(present.__contains__, (_named(c, present) for c in columns)), None)
+            if column is None:
+                suggestion = did_you_mean(columns[0], sorted(present))
+                raise UsageError(f"the data set has no column {columns[0]!r}{suggestion}")
+            own[name] = column
+        return dict(sorted(own.items()))
 
     def unread(self, present: Collection[str]) -> list[str]:
         """Return the columns that are not columns of a field.
@@ -137,22 +158,52 @@ class ColumnMap:
 def value_at(row: Mapping[str, Any], path: str) -> Any:
     """Return the value of a column, or of a column inside a column, or None.
 
-    >>> value_at({"gts": {"target": ["Paris"]}}, "gts.target")
+    The path `scores.judge` is the field `judge` of the field `scores`, unless the row has a field
+    `scores.judge`. Raises RowError for raw JSON that cannot be decoded.
+
+    >>> value_at({"gts": {"target": ["Paris"]}, "a": {"v2.1": 0}}, "gts.target")
     ['Paris']
     """
     if path in row:
-        return row[path]
-    value: Any = row
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+        return _decoded(row[path])
+    at = path.find(".")
+    while at >= 0:
+        inner = _decoded(row.get(path[:at]))
+        if isinstance(inner, Mapping):
+            return value_at(inner, path[at + 1 :])
+        at = path.find(".", at + 1)
+    return None
 
 
-def _named(path: str, row: Mapping[str, Any]) -> str:
+def _decoded(value: Any) -> Any:
+    """Return the value of raw JSON, and any other value unchanged."""
+    if not isinstance(value, msgspec.Raw):
+        return value
+    decoded = decode_line(bytes(value), _ANY)
+    if isinstance(decoded, RolloutError):
+        raise decoded
+    return decoded
+
+
+def read_columns(line: bytes, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of columns of a row, by `value_at`. A missing column is None.
+
+    Raises RowError for a line that is not a JSON object.
+
+    >>> read_columns(b'{"label": 1, "scores": {"v2.1": 0.5}}', ["label", "scores.v2.1", "x"])
+    {'label': 1, 'scores.v2.1': 0.5, 'x': None}
+    """
+    row = decode_line(line, _OBJECT)
+    if isinstance(row, RolloutError):
+        raise row
+    return {name: value_at(row, name) for name in names}
+
+
+def _named(path: str, present: Collection[str]) -> str:
     """Return the column of a path that begins with `*`, and any other path unchanged."""
     if not path.startswith("*"):
         return path
-    return next((name for name in row if name.endswith(path[1:])), path)
+    return next((name for name in present if name.endswith(path[1:])), path)
 
 
 def _parsed(columns: str) -> Mapping[str, str]:

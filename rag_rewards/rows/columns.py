@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import DataError, RolloutError, RowError, UsageError
+from rag_rewards.errors import DataError, RolloutError, RowError
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout
 from rag_rewards.rows.decoding import decode_or_error
-from rag_rewards.settings import did_you_mean
 
 GOLD_FIELDS = (
     "supporting",
@@ -150,32 +149,6 @@ def _without_none(document: Any) -> Any:
     if not isinstance(document, dict):
         return document
     return {name: value for name, value in document.items() if value is not None}
-
-
-def check_columns(columns: Mapping[str, str]) -> None:
-    """Check a mapping from row fields to columns. Raises UsageError for an unknown field.
-
-    >>> check_columns({"answers": "golden_answers"})
-    """
-    for field in columns:
-        if field not in DATASET_FIELDS:
-            suggestion = did_you_mean(field, sorted(DATASET_FIELDS))
-            raise UsageError(f"columns: a row has no field {field!r}{suggestion}")
-
-
-def column_names(columns: Mapping[str, str], present: Collection[str]) -> dict[str, str]:
-    """Return the column of each field of a data set: from `columns`, or the name of the field.
-
-    Raises UsageError if a column of `columns` is not `present`.
-
-    >>> column_names({"answers": "golden_answers"}, ["golden_answers", "id"])["answers"]
-    'golden_answers'
-    """
-    for column in columns.values():
-        if column not in present:
-            suggestion = did_you_mean(column, sorted(present))
-            raise UsageError(f"the data set has no column {column!r}{suggestion}")
-    return {field: columns.get(field, field) for field in DATASET_FIELDS}
 
 
 # --- prompts -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rag_rewards.errors import shorten
 from rag_rewards.rollout import Score, ScoreOrError
 
 log = logging.getLogger("rag_rewards")
@@ -18,12 +17,6 @@ LEAST_ANSWERS = 50
 """The number of answers of a run from which `UndecidedCheck` compares their share."""
 NOTHING = "nothing in common"
 """The reason for an undecided answer that shares no word with a gold answer."""
-
-
-def has_decision(details: Mapping[str, Any]) -> bool:
-    """Return whether the details of a score state a decision on an answer, and its reason."""
-    is_decided = details.get("decision") in ("right", "wrong", "undecided")
-    return is_decided and isinstance(details.get("decision_reason"), str)
 
 
 def decided_as(details: Mapping[str, Any]) -> str | None:
@@ -46,19 +39,6 @@ def decisions_of(scores: Iterable[ScoreOrError | None]) -> Counter[str]:
     """Return the counts of `decided_as` over the scores that have a decision."""
     decisions = (decided_as(each.details) for each in scores if isinstance(each, Score))
     return Counter(decision for decision in decisions if decision)
-
-
-def decisions_text(decisions: Mapping[str, int]) -> str:
-    """Return the counts of `decided_as` as text.
-
-    >>> decisions_text({"undecided": 1, "right": 5, "nothing in common": 2})
-    '5 right · 1 undecided · 2 with nothing in common'
-    """
-    names = {"judge": "decided by the judge", NOTHING: f"with {NOTHING}"}
-    order = ("right", "wrong", "undecided", NOTHING, "judge")
-    return " · ".join(
-        f"{decisions[each]:,} {names.get(each, each)}" for each in order if each in decisions
-    )
 
 
 def undecided_share(decisions: Mapping[str, int]) -> float | None:
@@ -88,20 +68,6 @@ def undecided_warning(decisions: Mapping[str, int]) -> str | None:
         "and count as wrong: let a judge decide (undecided=judge), or request the form of the "
         "answer in the prompt (prepare --hardened)"
     )
-
-
-def frequent_reasons(details: Iterable[Mapping[str, Any]], count: int = 3) -> list[str]:
-    """Return the most frequent reasons for undecided answers, each with its number of answers.
-
-    >>> frequent_reasons([{"decision": "undecided", "decision_reason": "or, rome"}])
-    ['“or, rome” (1)']
-    """
-    reasons = Counter(
-        shorten(str(each.get("decision_reason")), 60)
-        for each in details
-        if decided_as(each) == "undecided"
-    )
-    return [f"“{reason}” ({number:,})" for reason, number in reasons.most_common(count)]
 
 
 class UndecidedCheck:

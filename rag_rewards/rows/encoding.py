@@ -9,42 +9,26 @@ import msgspec
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
-from rag_rewards.rows.chunks import Chunk, ScoredChunk
+from rag_rewards.rows.chunks import Chunk, ErrorRecord, ScoredChunk
 from rag_rewards.rows.column_map import with_column_hint
 from rag_rewards.rows.decoding import NOT_JSON, line_id
-from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow, score_entries
+from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow, encodable, error_data, score_fields
 
 _ENCODER = msgspec.json.Encoder()
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the errors file."""
-
-    line: int
-    id: str | None
-    error: dict[str, str]
-    row: msgspec.Raw
 
 
 def error_record(
     line: bytes, number: int, error: RolloutError, row_id: str | int | None = None
 ) -> ErrorRecord:
     """Return the record of a row in error, with its id where the line contains one."""
-    details = {"type": type(error).__name__, "message": error.message, "path": error.path}
-    details = {name: _encodable(text) for name, text in details.items()}
-    row_id = _encodable(line_id(line) or "" if row_id is None else str(row_id))
+    row_id = encodable(line_id(line) or "" if row_id is None else str(row_id))
     try:
         line.decode()  # the decoder does not check the bytes of unused fields
         row = msgspec.Raw(_ENCODER.encode(_FIELDS.decode(line)))
     except NOT_JSON:
         row = msgspec.Raw(_ENCODER.encode(line.decode("utf-8", "replace").rstrip("\r\n")))
-    return ErrorRecord(line=number, id=row_id or str(number), error=details, row=row)
-
-
-def _encodable(text: str) -> str:
-    """Return a text with an escape in place of each half of a surrogate pair."""
-    return text.encode(errors="backslashreplace").decode()
+    return ErrorRecord(line=number, id=row_id or str(number), error=error_data(error), row=row)
 
 
 class RowEncoder:
@@ -69,7 +53,7 @@ class RowEncoder:
         self.keep_evidence = keep_evidence
         self._answer_mark, self._answer_part = answer_mark, answer_part
         self._read = read
-        self._tail = b',"error":null,"signature":' + _ENCODER.encode(signature) + b"}\n"
+        self._signature = msgspec.Raw(_ENCODER.encode(signature))
 
     def encode(
         self,
@@ -98,9 +82,9 @@ class RowEncoder:
                 continue
             if isinstance(row, RolloutError) or isinstance(informed, RolloutError):
                 raise TypeError("a row that does not decode has no score")
-            pieces = self._line(line, number, row, informed, result)
-            length += sum(map(len, pieces))
-            parts.extend(pieces)
+            scored = self._line(line, number, row, informed, result)
+            length += len(scored)
+            parts.append(scored)
             out.numbers.append(number)
             out.ends.append(length)
             out.totals.add(result, row.finish_reason == "length")
@@ -112,31 +96,18 @@ class RowEncoder:
 
     def _line(
         self, line: bytes, number: int, row: ScoredRow, informed: Rollout, score: Score
-    ) -> Sequence[bytes]:
-        """Return the bytes of the row, with the score before its closing brace, in pieces."""
+    ) -> bytes:
+        """Return the row with the score before its closing brace."""
         evidence = _new_evidence(row, informed) if self.keep_evidence else {}
-        added = b""
+        added: dict[str, Any] = {}
         if row.id is None:
-            added += b',"id":"%d"' % number
+            added["id"] = str(number)
         if row.group is None:
-            added += b',"group":' + _ENCODER.encode(row.question)
-        if evidence:
-            added += b"," + _ENCODER.encode(evidence)[1:-1]
-        entries = score_entries(row, score)
-        return (
-            _own_fields(line, row, evidence),
-            added,
-            b',"reward":',
-            _ENCODER.encode(score.value),
-            b"" if entries is None else b',"turn_rewards":' + _ENCODER.encode(entries),
-            b',"components":',
-            _ENCODER.encode(score.components),
-            b',"correct":',
-            _ENCODER.encode(score.correct),
-            b',"details":',
-            _ENCODER.encode(score.details),
-            self._tail,
-        )
+            added["group"] = row.question
+        added |= evidence
+        added |= score_fields(row, score)
+        added["signature"] = self._signature
+        return b"%b,%b\n" % (_own_fields(line, row, evidence), _ENCODER.encode(added)[1:])
 
 
 def lacks_mark(row: Rollout, mark: str) -> bool:

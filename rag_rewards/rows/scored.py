@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
-from rag_rewards.errors import RowError
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.errors import RolloutError, RowError
+from rag_rewards.rollout import Rollout, Score, TurnEntries
 from rag_rewards.rows.decoding import row_error
 from rag_rewards.text.lazy import lazy
-from rag_rewards.turn_entries import TurnEntries, turn_rewards
 
 T = TypeVar("T")
 Raw = msgspec.Raw | msgspec.UnsetType
@@ -71,18 +71,9 @@ class ScoredRow(
     def of(cls, rollout: Rollout, score: Score, signature: str = "") -> ScoredRow:
         """Return the rollout with this score in place of an earlier one."""
         fields = {name: getattr(rollout, name) for name in rollout.__struct_fields__}
-        fields |= {
-            "raw_reward": _raw(score.value),
-            "raw_turn_rewards": msgspec.UNSET,
-            "raw_components": _raw(score.components),
-            "raw_correct": _raw(score.correct),
-            "raw_details": _raw(score.details),
-            "raw_error": msgspec.UNSET,
-            "raw_signature": _raw(signature),
-        }
-        entries = score_entries(rollout, score)
-        if entries is not None:
-            fields["raw_turn_rewards"] = _raw(entries)
+        fields["raw_turn_rewards"] = msgspec.UNSET
+        values = score_fields(rollout, score) | {"signature": signature}
+        fields |= {f"raw_{name}": _raw(value) for name, value in values.items()}
         return cls(**fields)
 
     @property
@@ -178,10 +169,45 @@ class ScoredRow(
         return _decoded(self.raw_missing_before, _COUNT, MISSING) or 0
 
 
-def score_entries(rollout: Rollout, score: Score) -> TurnEntries | None:
-    """Return the reward of each turn of a row, or None if the row has no turns."""
+def score_fields(rollout: Rollout, score: Score, names: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the fields of a score in a row, in their order, without the signature.
+
+    names  components that are written even without a value
+
+    >>> score_fields(Rollout(response="Paris"), Score(1.0, {"accuracy": 1.0}))["components"]
+    {'accuracy': 1.0}
+    """
+    fields: dict[str, Any] = {"reward": score.value}
     turns = rollout.turns
-    return turn_rewards(score.turns, score.value, None if turns is None else len(turns))
+    entries = turn_rewards(score.turns, score.value, None if turns is None else len(turns))
+    if entries is not None:
+        fields["turn_rewards"] = entries
+    fields["components"] = dict.fromkeys(names) | dict(score.components)
+    fields["correct"] = score.correct
+    fields["details"] = score.details
+    fields["error"] = None
+    return fields
+
+
+def error_fields(error: RolloutError, names: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the fields of a score in a row that cannot be scored."""
+    empty = {"reward": None, "components": dict.fromkeys(names), "correct": None, "details": {}}
+    return empty | {"error": error_data(error)}
+
+
+def error_data(error: RolloutError) -> dict[str, str]:
+    """Return an error as JSON. Halves of surrogate pairs, which JSON cannot contain, are escaped.
+
+    >>> error_data(RowError("missing", "answers"))
+    {'type': 'RowError', 'message': 'missing', 'path': 'answers'}
+    """
+    data = {"type": type(error).__name__, "message": error.message, "path": error.path}
+    return {name: encodable(text) for name, text in data.items()}
+
+
+def encodable(text: str) -> str:
+    """Return a text with an escape in place of each half of a surrogate pair."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _raw(value: Any) -> msgspec.Raw:
@@ -199,3 +225,18 @@ def _decoded(raw: Raw, decoder: msgspec.json.Decoder[T], name: str) -> T | None:
         raise RowError(fault.message, name + inside) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RowError(f"not JSON: {error}", name) from None
+
+
+def turn_rewards(
+    entries: TurnEntries, value: float | None, turns: int | None
+) -> TurnEntries | None:
+    """Return the entries of a scored row, or None for a row without turns.
+
+    A reward without entries is at the last turn.
+
+    >>> turn_rewards((), 1.0, 3), turn_rewards((), 1.0, None), turn_rewards((0.5, 1.0), 1.5, None)
+    ((None, None, 1.0), None, (0.5, 1.0))
+    """
+    if entries:
+        return entries
+    return None if turns is None else (*[None] * (turns - 1), value)

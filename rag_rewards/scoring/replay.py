@@ -10,17 +10,23 @@ from typing import Any
 import msgspec
 
 from rag_rewards.decision import split_decision
-from rag_rewards.definition import Recipe
+from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import DataError, OptionError, RolloutError, SignatureError, UsageError
-from rag_rewards.groups import LineGroup
+from rag_rewards.importing import import_object
 from rag_rewards.io.grouped_lines import read_groups
 from rag_rewards.io.sources import Source, open_source
-from rag_rewards.loading import RecipeSpec, find_definition, load_recipe, recorded_spec
-from rag_rewards.output_form import ANY_FORM, OutputForm
-from rag_rewards.recipes import build_recipe, recorded_settings
+from rag_rewards.loading import (
+    RecipeSpec,
+    load_recipe,
+    recorded_settings,
+    recorded_spec,
+)
+from rag_rewards.prompts import ANY_FORM, OutputForm
+from rag_rewards.recipes import build_recipe, definition_of
 from rag_rewards.rollout import EVIDENCE_FIELDS, Score, ScoreOrError
 from rag_rewards.rows import Line, ScoredRow, Totals, decode_line
 from rag_rewards.rows.encoding import lacks_mark
+from rag_rewards.rows.line_groups import LineGroup
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import flatten, full_keys
 from rag_rewards.signature import Signature
@@ -93,7 +99,7 @@ class Variation:
     def __init__(self, changes: RecipeSpec, base: Mapping[str, Any]) -> None:
         self.changes = changes
         self.base = base
-        self.definition = find_definition(changes.recipe) if changes.recipe else None
+        self.definition = _definition_at(changes.recipe) if changes.recipe else None
 
     def recorded(self, text: Any) -> RecipeSpec | None:
         """Return the recipe that scored a row, from the text of the row's signature.
@@ -133,7 +139,7 @@ class Variation:
 
     def _recipes(self, reference: str, recorded: Mapping[str, Any]) -> tuple[Any, Any]:
         new = msgspec.structs.replace(self.changes, recipe=reference)
-        definition = find_definition(reference)
+        definition = _definition_at(reference)
         if definition is None:  # an object without settings
             return load_recipe(reference, self.base), load_recipe(new)
         before = build_recipe(definition, {**recorded, **self.base})
@@ -142,6 +148,18 @@ class Variation:
         changes = full_keys(definition.settings, settings, definition.name)
         values = _settings(before) | profile | changes
         return before, build_recipe(definition, values, hardened=new.hardened)
+
+
+def _definition_at(reference: str) -> RecipeDefinition | None:
+    """Return the definition of a recipe by name or by `module:name`.
+
+    The result is None for another object, such as a reward, which has no settings. Raises
+    UsageError if the object does not exist.
+    """
+    if ":" not in reference:
+        return definition_of(reference)
+    value = import_object(reference)
+    return value if isinstance(value, RecipeDefinition) else None
 
 
 class _Baseline:
@@ -195,7 +213,7 @@ def _name(recorded: RecipeSpec | None) -> str:
     if recorded is None:
         return "no signature of this recipe"
     if not recorded.stages:
-        return recorded.recipe
+        return str(recorded.recipe)
     return f"a curriculum of {', '.join(stage['recipe'] for stage in recorded.stages)}"
 
 

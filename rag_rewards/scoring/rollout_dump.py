@@ -25,7 +25,7 @@ from rag_rewards.errors import OptionError, RolloutError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import Rollout, ScoreOrError
-from rag_rewards.rows.dumped import Origin, ScoredBatch, dumped_rows, with_missing
+from rag_rewards.scoring.dump_rows import Origin, ScoredBatch, dumped_rows, with_missing
 from rag_rewards.scoring.rotating_file import RotatingFile, check_path
 from rag_rewards.scoring.run_id import new_run_id
 from rag_rewards.signature import signature_of

@@ -12,7 +12,7 @@ from rag_rewards.errors import OptionError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.io.questions import ErrorLog, Question, ScoresRollouts
-from rag_rewards.loading import RecipeSource, is_hardened
+from rag_rewards.loading import RecipeSource, RecipeSpec
 from rag_rewards.scorer import Scorer
 from rag_rewards.selection.rationales import RationaleScorer
 from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions
@@ -59,8 +59,8 @@ class SelectionModels:
         elif self.purpose == "trust-align":
             _check_trust_align(scorer)
         if self.options.is_set:  # models are loaded after the recipe was checked
-            options = self.options.for_profile(hardened=is_hardened(self.recipe))
-            models = options.load()
+            hardened = RecipeSpec.of(self.recipe).hardened
+            models = self.options.for_profile(hardened=hardened).load()
             self.policy = models.policy
             scorer.models = replace(models, policy=None)
         self.signature = scorer.signature

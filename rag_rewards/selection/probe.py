@@ -35,11 +35,11 @@ from rag_rewards.io.questions import (
     read_question_row,
 )
 from rag_rewards.io.sources import Source, open_source
-from rag_rewards.loading import RecipeSource, is_hardened, load_recipe
+from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Line, Totals
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.selection.card import write_card
 from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions
 from rag_rewards.signature import signature_of
@@ -170,9 +170,10 @@ class _Models:
     policy: Policy | None = None
 
     def __post_init__(self) -> None:
+        hardened = False
         if self.options.recipe is not None:
-            self.recipe = _single_recipe(self.options.recipe)
-        hardened = is_hardened(self.options.recipe)
+            spec = RecipeSpec.of(self.options.recipe)
+            self.recipe, hardened = _single_recipe(spec), spec.hardened
         models = self.options.models.for_profile(hardened=hardened).load()
         self.policy = models.policy
         if self.recipe is not None:
@@ -183,8 +184,8 @@ class _Models:
                     "choose another recipe"
                 )
             reward = replace(self.recipe, components=(correct,), total=correct)
-            prompting = self.options.models.prompt_options
-            self.scorer = Scorer(reward, replace(models, policy=None), **prompting)
+            prompt = PromptOptions.of(self.options.models)
+            self.scorer = Scorer(reward, replace(models, policy=None), prompt=prompt)
 
     @property
     def signature(self) -> str:

@@ -20,6 +20,7 @@ from rag_rewards.errors import (
     shorten,
 )
 from rag_rewards.evidence.contexts import Contexts
+from rag_rewards.evidence.exchange import call_model
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Policy, TokenIds
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout
@@ -247,7 +248,8 @@ class Sampler:
         """Store the responses to a batch of requests, and add the errors by prompt."""
         if not batch:
             return
-        answers = self._answers([self._request(number, plan) for number, plan in batch])
+        requests = [self._request(number, plan) for number, plan in batch]
+        answers = asyncio.run(call_model(lambda: self.policy.generate(requests), len(requests)))
         responses: list[SampledResponse] = []
         for (number, plan), answer in zip(batch, answers, strict=True):
             if isinstance(answer, GenerateAnswer):
@@ -273,18 +275,6 @@ class Sampler:
         return GenerateRequest(
             plan.ids, options.max_tokens, options.temperature, stop, seed, options.top_p
         )
-
-    def _answers(
-        self, requests: Sequence[GenerateRequest]
-    ) -> Sequence[GenerateAnswer | BaseException]:
-        try:
-            answers = asyncio.run(self.policy.generate(requests))
-        except RolloutError as error:
-            return [error] * len(requests)
-        if len(answers) != len(requests):
-            fault = BackendError(f"{len(answers)} answers to {len(requests)} requests")
-            return [fault] * len(requests)
-        return answers
 
     def _rollouts(
         self, plan: _Plan | RolloutError, errors: Mapping[str, RolloutError]

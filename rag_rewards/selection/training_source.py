@@ -9,12 +9,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rag_rewards.baseline_prompts import DEFAULT, DIRECT, prompt_named, prompts_of
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.errors import OptionError
 from rag_rewards.io.questions import Question, ScoredRollout
-from rag_rewards.output_form import ANY_FORM, OutputForm
-from rag_rewards.prompts import GROUNDED, Prompt
+from rag_rewards.prompts import (
+    ANY_FORM,
+    DEFAULT,
+    DIRECT,
+    GROUNDED,
+    OutputForm,
+    Prompt,
+    prompt_named,
+    prompts_of,
+)
+from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.text.sections import Tags
 
 Text = str | list[dict[str, Any]]
@@ -76,7 +84,8 @@ class TrainingSource:
     @property
     def abstention(self) -> Text:
         """An abstention in the output form of the recipe."""
-        return self.completion(self.form.output.write_abstention())
+        form = self.form.output
+        return self.completion(form.write_answer(form.abstention or ABSTENTIONS[0]))
 
     def completion(self, text: str) -> Text:
         """Return a response as a chat, or as text if the prompt is text."""

@@ -27,7 +27,7 @@ from rag_rewards.errors import (
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_key
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.rows import score_entries
+from rag_rewards.rows.scored import error_fields, score_fields
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.server import openrlhf
 from rag_rewards.server.backend_monitor import BackendMonitor, unavailable
@@ -335,19 +335,7 @@ def _backends(states: dict[str, str]) -> dict[str, Any]:
 
 def score_data(rollout: Rollout, result: ScoreOrError) -> dict[str, Any]:
     """Return a score or an error as a part of the response of POST /score."""
-    if isinstance(result, Score):
-        entries = score_entries(rollout, result)
-        return {
-            "reward": result.value,
-            **({} if entries is None else {"turn_rewards": entries}),
-            "components": result.components,
-            "correct": result.correct,
-            "details": result.details,
-            "error": None,
-        }
-    message = result.message.encode("utf-8", "replace").decode()
-    error = {"type": type(result).__name__, "message": message, "path": result.path}
-    return {"reward": None, "components": {}, "correct": None, "details": {}, "error": error}
+    return score_fields(rollout, result) if isinstance(result, Score) else error_fields(result)
 
 
 async def _pair_results(results: Coroutine[Any, Any, dict[str, Any]]) -> bytes:

@@ -16,11 +16,11 @@ from typing import Any
 from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
 from rag_rewards.io.absolute_paths import absolute_models, absolute_recipe
-from rag_rewards.loading import RecipeSource, spec_of
-from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
+from rag_rewards.loading import RecipeSource, RecipeSpec
 from rag_rewards.server.logs import LogOptions, configure_logs
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import TOKEN_VARIABLE, check_address, read_token, server_of
+from rag_rewards.shards.ray_cluster import RayOptions, ray_cluster
 
 log = logging.getLogger("rag_rewards.server")
 
@@ -210,8 +210,7 @@ def _builder(
     """
     has_token, options = options.token is not None, replace(options, token=None)
     token_file = None if token_file is None else token_file.absolute()
-    spec = None if recipe is None else spec_of(recipe)
-    recipe = recipe if spec is None else absolute_recipe(spec)
+    recipe = None if recipe is None else absolute_recipe(RecipeSpec.of(recipe))
     models = absolute_models(models)
 
     def build_application() -> Any:

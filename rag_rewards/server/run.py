@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rag_rewards.backends.addresses import is_url
 from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError, needs_extra
-from rag_rewards.loading import RecipeSource, is_hardened, load_recipe
+from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.options import ServerOptions
 
@@ -114,7 +114,7 @@ def _server_of(
             raise OptionError("{dump} writes scored rollouts: set {recipe}, or remove {dump}")
         return RewardServer(models.load, (), options), f"{served} model"
     reward = load_recipe(recipe)
-    models = models.for_profile(hardened=is_hardened(recipe))
+    models = models.for_profile(hardened=RecipeSpec.of(recipe).hardened)
     if reward.scope == "group":
         log.info("this recipe compares groups: send whole groups to POST /score")
 

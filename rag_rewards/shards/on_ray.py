@@ -23,8 +23,8 @@ from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.storage import file_info, join, read_file, remove_file, write_file
 from rag_rewards.io.worker_process import ScorerArguments
 from rag_rewards.scorer import Scorer
-from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.shards.answer import ShardAnswer, answer_task
+from rag_rewards.shards.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.shards.score import Part, ShardJob, ShardTask
 
 log = logging.getLogger("rag_rewards")

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from rag_rewards.errors import OptionError
-from rag_rewards.groups import KeyDigests
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.io.sources import CHUNK_BYTES, is_splittable
 from rag_rewards.io.storage import input_files, open_file
+from rag_rewards.rows.line_groups import KeyDigests
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.executor import ClusterExecutor, Executor
 from rag_rewards.shards.files import InputFile

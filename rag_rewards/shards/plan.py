@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from rag_rewards.errors import UsageError
-from rag_rewards.groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, is_group_start
+from rag_rewards.rows.line_groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, is_group_start
 from rag_rewards.shards.files import InputFile, Piece, RowFile, open_rows, renamed
 
 MIN_BYTES, MAX_BYTES = 1 << 20, 1 << 25

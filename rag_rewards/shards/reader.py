@@ -12,7 +12,6 @@ from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.sources import Source
 from rag_rewards.io.stream import read_chunks, score_chunks
 from rag_rewards.rows import Chunk, ScoredChunk
-from rag_rewards.rows.first_error import describe_first_error, rows_before_error
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.plan import MIN_BYTES
 from rag_rewards.shards.score import Part
@@ -58,8 +57,8 @@ class StreamParts:
             for chunk in scored:
                 _add_input(part, *self._inputs.popleft())
                 if chunk.errors and self._options.on_error == "stop":
-                    part.stopped_by = describe_first_error(chunk)
-                    chunk = rows_before_error(chunk)
+                    part.stopped_by = chunk.first_error
+                    chunk = chunk.before_error()
                 part.add(chunk)
                 if part.rows + part.errors < size and not part.stopped_by:
                     yield chunk, None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rag_rewards.importing import import_module_of
 from rag_rewards.io.digest import sha256
-from rag_rewards.loading import RecipeSpec, import_module_of
+from rag_rewards.loading import RecipeSpec
 
 
 def recipe_code(spec: RecipeSpec | None) -> str:
@@ -14,7 +15,6 @@ def recipe_code(spec: RecipeSpec | None) -> str:
     """
     if spec is None:
         return ""
-    references = [spec.recipe, *(str(stage["recipe"]) for stage in spec.stages)]
-    modules = [import_module_of(reference) for reference in references if ":" in reference]
+    modules = [import_module_of(reference) for reference in spec.recipes if ":" in reference]
     files = [module.__file__ for module in modules if module.__file__ is not None]
     return " ".join(sha256(file)[:16] for file in files)

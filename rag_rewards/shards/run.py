@@ -13,13 +13,13 @@ from typing import IO
 import msgspec
 
 from rag_rewards.errors import OptionError
-from rag_rewards.groups import KeyDigests
 from rag_rewards.io.progress import Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sinks import open_output
 from rag_rewards.io.sources import CHUNK_BYTES, Source, is_splittable
 from rag_rewards.io.storage import input_files, open_file
 from rag_rewards.rows import ScoredChunk, Totals
+from rag_rewards.rows.line_groups import KeyDigests
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.executor import ClusterExecutor, Executor
 from rag_rewards.shards.files import InputFile

@@ -13,12 +13,11 @@ from typing import IO, Literal, cast
 
 import msgspec
 
-from rag_rewards.groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.sources import chunks, group_chunks
 from rag_rewards.io.storage import is_remote, join, local_path, remove_file, upload
 from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
-from rag_rewards.rows.first_error import describe_first_error, rows_before_error
+from rag_rewards.rows.line_groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.scorer import Scorer
 from rag_rewards.shards.files import InputFile, open_rows, renamed
 from rag_rewards.shards.plan import Grouping, Shard
@@ -125,8 +124,8 @@ def score_shard(
     for chunk in _chunks(job, _counted_lines(job.files, shard, part), keys, earlier):
         scored = scorer.score_rows(chunk)
         if scored.errors and job.on_error == "stop":
-            part.stopped_by = describe_first_error(scored)
-            scored = rows_before_error(scored)
+            part.stopped_by = scored.first_error
+            scored = scored.before_error()
         write(scored)
         part.add(scored)
         if part.stopped_by:

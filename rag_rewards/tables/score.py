@@ -12,7 +12,7 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_position
 from rag_rewards.rollout import Rollout, ScoreOrError, Scores
 from rag_rewards.rows.column_map import ColumnMap, with_column_hint
-from rag_rewards.rows.scored import score_entries
+from rag_rewards.rows.scored import score_fields
 from rag_rewards.scorer import Scorer
 from rag_rewards.tables.fields import first_row, rollouts_of
 from rag_rewards.tables.kinds import are_rollouts, read_table, refuse_swapped_arguments
@@ -20,14 +20,13 @@ from rag_rewards.tables.table import Column, Table
 
 if TYPE_CHECKING:
     from rag_rewards.loading import RecipeSource
-    from rag_rewards.turn_entries import TurnEntries
 
 CHUNK = 4096
 """Number of rows that are decoded and scored together. A recipe that compares rollouts, and models,
 see all rows at once."""
 
-NEW_COLUMNS = 4
-"""Number of columns that `score` always adds: reward, components, correct and error."""
+NEW_COLUMNS = ("reward", "components", "correct", "error")
+"""The columns that `score` always adds."""
 
 
 def score(
@@ -143,51 +142,32 @@ class _Columns:
         self._first_row = first_row(table, columns.unread(table.columns))
         self._read = read
         self.component_names = tuple(component_names)
-        self.reward: list[float | None] = []
-        self.components: list[Mapping[str, float | None] | None] = []
-        self.correct: list[float | None] = []
-        self.error: list[str | None] = []
-        self.turn_rewards: list[TurnEntries | None] = []
+        self._values: dict[str, list[Any]] = {name: [] for name in (*NEW_COLUMNS, "turn_rewards")}
 
     def add(
         self, rollouts: Sequence[Rollout | RolloutError], results: Sequence[ScoreOrError]
     ) -> None:
         for rollout, result in zip(rollouts, results, strict=True):
+            fields: dict[str, Any] = {}
             if isinstance(result, RolloutError) or isinstance(rollout, RolloutError):
                 error = result if isinstance(result, RolloutError) else RolloutError("no score")
-                self._add(None, None, None, str(self._with_hint(error)), None)
+                fields["error"] = str(with_column_hint(error, self._first_row, self._read))
             else:
-                entries = score_entries(rollout, result)
-                components = result.components or None
-                self._add(result.value, components, result.correct, None, entries)
-
-    def _with_hint(self, error: RolloutError) -> RolloutError:
-        return with_column_hint(error, self._first_row, self._read)
-
-    def _add(
-        self,
-        reward: float | None,
-        components: Mapping[str, float | None] | None,
-        correct: float | None,
-        error: str | None,
-        turn_rewards: TurnEntries | None,
-    ) -> None:
-        self.reward.append(reward)
-        self.components.append(components)
-        self.correct.append(correct)
-        self.error.append(error)
-        self.turn_rewards.append(turn_rewards)
+                fields = score_fields(rollout, result)
+                fields["components"] = fields["components"] or None
+            for name, values in self._values.items():
+                values.append(fields.get(name))
 
     def named(self, prefix: str) -> dict[str, Column]:
         """Return the columns by name. Raises UsageError if a column of the user has a name."""
         columns = {
-            "reward": Column(self.reward, "number"),
-            "components": Column(self.components, "mapping", self.component_names),
-            "correct": Column(self.correct, "number"),
-            "error": Column(self.error, "text"),
+            "reward": Column(self._values["reward"], "number"),
+            "components": Column(self._values["components"], "mapping", self.component_names),
+            "correct": Column(self._values["correct"], "number"),
+            "error": Column(self._values["error"], "text"),
         }
-        if any(entries is not None for entries in self.turn_rewards):
-            columns["turn_rewards"] = Column(self.turn_rewards, "numbers")
+        if any(entries is not None for entries in self._values["turn_rewards"]):
+            columns["turn_rewards"] = Column(self._values["turn_rewards"], "numbers")
         new = {prefix + name: column for name, column in columns.items()}
         _refuse_own_columns(self.present, new)
         return new
@@ -196,7 +176,7 @@ class _Columns:
 def _refuse_own_columns(present: Sequence[str], new: Mapping[str, Any]) -> None:
     """Raise UsageError if some, but not all, of the new columns exist: they are the user's."""
     existing = [name for name in new if name in present]
-    if existing and len(existing) < NEW_COLUMNS:
+    if existing and len(existing) < len(NEW_COLUMNS):
         raise UsageError(
             f"the data has a column {existing[0]!r}, which is also the name of a new column: "
             'choose a prefix for the new columns, as in prefix="rag_"'

@@ -20,7 +20,6 @@ class GoldForms:
     def __init__(self, normalize: Normalizer) -> None:
         self.normalize = normalize
         self._forms: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._plain: dict[tuple[tuple[str, ...], ...], tuple[str, ...] | None] = {}
         self._tokens: dict[tuple[str, ...], GoldTokens] = {}
 
     def of(self, aliases: tuple[str, ...]) -> tuple[str, ...]:
@@ -29,16 +28,6 @@ class GoldForms:
         if forms is None:
             forms = self._forms[aliases] = tuple(map(self.normalize, aliases))
         return forms
-
-    def plain(self, required: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-        """Return the normalized aliases of a single required answer if none is empty, else None."""
-        try:
-            return self._plain[required]
-        except KeyError:
-            forms = self.of(required[0])
-            plain = forms if len(required) == 1 and "" not in forms else None
-            self._plain[required] = plain
-            return plain
 
     def tokens_of(self, aliases: tuple[str, ...]) -> GoldTokens:
         """Return the tokens of the aliases."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rag_rewards.metrics.evaluation import Evaluation, RunReport
-from rag_rewards.metrics.label_agreement import NAMES
-from rag_rewards.metrics.summary import MetricReport
+from rag_rewards.metrics.intervals import MetricReport
 from rag_rewards.tracking.tracker import Tracker
 
 Numbers = Iterator[tuple[str, float | None]]
@@ -47,11 +46,6 @@ def _summary(run: RunReport) -> Numbers:
     for report in run.metrics:
         if report.left_out:
             yield f"{report.metric}.left_out", sum(error.count for error in report.left_out)
-    for agreement in run.agreement:
-        for name in NAMES:
-            figure = getattr(agreement.figures, name)
-            prefix = f"agreement/{agreement.metric}/{name}"
-            yield from _with_interval(prefix, msgspec.to_builtins(figure))
 
 
 def _values(reports: list[MetricReport], *, intervals: bool = False) -> Numbers:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
+from rag_rewards.decision import Decision
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import (
     Groups,
-    check_groups,
-    fail_groups,
-    first_error,
-    group_by_key,
+    Scope,
+    groups_of,
     raise_errors,
     renumber,
+    rows_of,
+    score_whole_groups,
     singletons,
 )
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
@@ -64,8 +64,18 @@ class Curriculum:
         raise AssertionError("the last stage has no end")  # pragma: no cover
 
     @property
-    def scope(self) -> Any:
-        return "group" if any(s.recipe.scope == "group" for s in self.stages) else "rollout"
+    def recipes(self) -> tuple[Recipe, ...]:
+        """The recipes of all stages."""
+        return tuple(stage.recipe for stage in self.stages)
+
+    def decided_by(self, decision: Decision | None) -> Curriculum:
+        """Return the curriculum in which this decision applies to all stages."""
+        stages = [replace(each, recipe=each.recipe.decided_by(decision)) for each in self.stages]
+        return replace(self, stages=tuple(stages))
+
+    @property
+    def scope(self) -> Scope:
+        return "group" if any(recipe.scope == "group" for recipe in self.recipes) else "rollout"
 
     @property
     def equation(self) -> str:
@@ -103,43 +113,36 @@ class Curriculum:
         return raise_errors(self.score_each(rollouts))
 
     def score_each(
-        self, rollouts: Sequence[Rollout], groups: Groups | None = None
+        self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
     ) -> list[ScoreOrError]:
         """Return a score or an error for each rollout. The rollouts of a group need one stage."""
-        if groups is not None:
-            check_groups(groups, len(rollouts))
+        rows = rows_of(rollouts)
+        groups = groups_of(rows, groups)
+        return score_whole_groups(
+            list(map(_with_step, rows)), groups, self.scope, self._score_rollouts
+        )
+
+    def _score_rollouts(
+        self, rollouts: list[Rollout], groups: Groups
+    ) -> Sequence[ScoreOrError | None]:
+        """Score the rollouts of each stage together. A group is a unit if a stage compares."""
         results: list[ScoreOrError | None] = [None] * len(rollouts)
         by_stage: dict[int, tuple[Recipe, list[Sequence[int]]]] = {}
-        for unit in self._units(rollouts, groups):
-            stage = self._recipe_or_errors([rollouts[i] for i in unit])
-            if isinstance(stage, Recipe):
-                by_stage.setdefault(id(stage), (stage, []))[1].append(unit)
+        for unit in groups if self.scope == "group" else singletons(len(rollouts)):
+            stages = {id(stage): stage for i in unit for stage in [self.at(_step(rollouts[i]))]}
+            if len(stages) == 1:
+                [(key, stage)] = stages.items()
+                by_stage.setdefault(key, (stage, []))[1].append(unit)
                 continue
-            for i, error in zip(unit, stage, strict=True):
-                results[i] = error
+            for i in unit:
+                message = "the rows of the group belong to different stages; a group has one step"
+                results[i] = with_row_id(GroupError(message), rollouts[i])
         for recipe, units in by_stage.values():
             members = [i for unit in units for i in unit]
             scored = recipe.score_each([rollouts[i] for i in members], renumber(units, members))
             for i, result in zip(members, scored, strict=True):
                 results[i] = self._widen(result)
-        return [result for result in results if result is not None]
-
-    def _units(self, rollouts: Sequence[Rollout], groups: Groups | None) -> Groups:
-        """Return the groups if any stage compares rollouts, or else single rollouts."""
-        if self.scope != "group":
-            return singletons(len(rollouts))
-        return group_by_key(rollouts) if groups is None else groups
-
-    def _recipe_or_errors(self, unit: Sequence[Rollout]) -> Recipe | list[RolloutError]:
-        """Return the recipe of all members, or the error of each member."""
-        errors = fail_groups([_step_error(rollout) for rollout in unit], [range(len(unit))], unit)
-        if first_error(errors) is not None:
-            return [error for error in errors if error is not None]
-        recipes = {id(recipe): recipe for recipe in map(self.at, map(_step, unit))}
-        if len(recipes) == 1:
-            return next(iter(recipes.values()))
-        message = "the rows of the group belong to different stages; a group has one step"
-        return [with_row_id(GroupError(message), rollout) for rollout in unit]
+        return results
 
     def _widen(self, result: ScoreOrError) -> ScoreOrError:
         if isinstance(result, RolloutError):
@@ -154,9 +157,12 @@ def _step(rollout: Rollout) -> int:
     return rollout.step
 
 
-def _step_error(rollout: Rollout) -> RolloutError | None:
+def _with_step(row: Rollout | RolloutError) -> Rollout | RolloutError:
+    """Return a row, or the error of a rollout without a step."""
+    if isinstance(row, RolloutError):
+        return row
     try:
-        _step(rollout)
+        _step(row)
     except DataError as error:
-        return with_row_id(error, rollout)
-    return None
+        return with_row_id(error, row)
+    return row

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from rag_rewards.rollout import Score
-from rag_rewards.turn_entries import SUMMED
 
 log = logging.getLogger("rag_rewards")
+SUMMED = "turn rewards are summed: this trainer has no turn credit"
+"""The message for a trainer that can use only the sum of the rewards of turns."""
 
 
 class TurnSums:

@@ -13,7 +13,7 @@ from processes import WAIT_SECONDS
 from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards_adapters.openrlhf_agent import (
     ExecutorOptions,
-    _recipe_and_models,
+    _read_options,
     _rewards,
     executor,
 )
@@ -80,9 +80,9 @@ def test_a_reward_function_accepts_a_recipe_in_any_form(recipe: Any) -> None:
 
 def test_a_custom_recipe() -> None:
     own = rr.custom("brief", lambda rollout: float(len(rollout.parsed.text) < 40))
-    assert _recipe_and_models({"recipe": own}) == (own, ModelOptions())
+    assert _read_options({"recipe": own}) == (own, ModelOptions(), None)
     with pytest.raises((UsageError, SettingError), match="without settings"):
-        _recipe_and_models({"recipe": own, "settings": {"a": 1}})
+        _read_options({"recipe": own, "settings": {"a": 1}})
 
 
 def rewards_of(rewards: list[float | None], **options: Any) -> list[float]:

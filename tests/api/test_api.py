@@ -17,6 +17,7 @@ RELEASED = json.loads(Path(__file__).with_name("public-names.json").read_text("u
 
 ASK = "`ask` says which answers a judge decides on: the rules give no certainty"
 UNDECIDED = f"`undecided` says what an undecided answer earns, in place of `strict`; {ASK}"
+PROMPT = "the options of the prompt are one value, `prompt=PromptOptions(…)`"
 CHANGES: dict[str, str] = dict.fromkeys(
     (
         f"class rag_rewards.metrics.{name}"
@@ -24,9 +25,15 @@ CHANGES: dict[str, str] = dict.fromkeys(
     ),
     ASK,
 ) | {
+    "class rag_rewards.Scorer": PROMPT,
+    "function rag_rewards.Scorer.load": PROMPT,
     "class rag_rewards.rewards.AnswerMatch": UNDECIDED,
     "class rag_rewards.rewards.Outcome": UNDECIDED,
     "class rag_rewards.rewards.Grounding": "`counts` is in place of `strict`",
+    "option evaluate --resume": "evidence in the rows and `--judge-cache` are in its place",
+    "option evaluate --label": "`calibrate --label` is in its place",
+    "option evaluate -l": "`calibrate --label` is in its place",
+    "option evaluate --label-threshold": "`calibrate --label-threshold` is in its place",
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",
     "function rag_rewards.rewards.lazy_names": "never was a public name",
 }

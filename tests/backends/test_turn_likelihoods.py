@@ -16,7 +16,7 @@ from turn_rollouts import ANSWERS, token_ids
 
 from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.backends.trie import build_trie, forward_tokens, naive_tokens, walk
-from rag_rewards.evidence.answer_template import before_answer
+from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import ScoreRequest
 
 torch.set_num_threads(1)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rag_rewards import Rollout, decode_row, recipe
-from rag_rewards.evidence.answer_template import before_answer
 from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import Models, Policy
 
 ANSWERS = ["river", "Paris"]

@@ -9,8 +9,8 @@ import pytest
 
 from rag_rewards.calibration.columns import score_of
 from rag_rewards.errors import RowError
-from rag_rewards.metrics.labels import label_of
-from rag_rewards.rows.nested_columns import read_columns
+from rag_rewards.metrics.label_agreement import label_of
+from rag_rewards.rows.column_map import read_columns
 
 
 def columns(row, *names):

@@ -112,59 +112,6 @@ def test_a_field_in_the_list_of_metrics_or_as_an_option(cli, write):
     }
 
 
-def test_agreement_with_labels(cli, write):
-    rows = [answer("Paris", human="yes"), answer("Paris", human=0), answer("Rome", human=False)]
-    rows += [answer("Paris France", human=True), answer("Rome"), answer("Paris", human=None)]
-    path = write([{"id": i, "question": f"{i}?", **row} for i, row in enumerate(rows)])
-    result = evaluate_json(cli, path, "-m", "em,f1,f1>=0.5,pass@1", "--label", "human")
-    em, f1, passes = result["runs"][0]["agreement"]
-    assert [each["metric"] for each in (em, f1, passes)] == ["em", "f1", "f1>=0.5"]
-    # em accepts one of two labels yes and one of two labels no; f1>=0.5 accepts both labels yes.
-    assert em["figures"]["kappa"]["value"] == 0.0
-    assert passes["figures"]["counts"] == {
-        "true_positives": 2,
-        "false_positives": 1,
-        "false_negatives": 0,
-        "true_negatives": 1,
-    }
-    assert "add a threshold to the metric, for example: f1>=0.5" in f1["figures"]["kappa"]["reason"]
-    assert f1["figures"]["auc"]["value"] == (0.5 + 1 + 0 + 1) / 4
-    assert 'label="human"' in result["signature"]
-    shown = cli("evaluate", path, "-m", "em", "--label", "human", *FEW, code=0).out
-    assert "agreement with human" in shown
-
-
-def test_correct_is_compared_with_labels_by_default(cli, write):
-    decided = [(1.0, "correct"), (1.0, "Incorrect"), (0.0, True), (1.0, 1), (0.0, "no")]
-    decided += [(0.0, None), (1.0, "")]
-    rows = [
-        {"id": i, "question": f"{i}?", "response": "x", "components": {}, "correct": value}
-        | {"human": label}
-        for i, (value, label) in enumerate(decided)
-    ]
-    path = write(rows)
-    result = evaluate_json(cli, path, "--label", "human")
-    [agreement] = result["runs"][0]["agreement"]
-    assert (agreement["metric"], agreement["missing"]) == ("correct", 2)
-    figures = agreement["figures"]
-    # True positives: rows 0 and 3; a false positive: 1; a false negative: 2; a true negative: 4.
-    assert figures["rows"] == 5
-    assert figures["precision"]["value"] == figures["recall"]["value"] == 2 / 3
-    assert figures["false_positive_rate"]["value"] == 1 / 2
-    assert figures["kappa"]["value"] == pytest.approx((3 / 5 - 13 / 25) / (1 - 13 / 25))
-    assert figures["precision"]["low"] <= 2 / 3 <= figures["precision"]["high"]
-    shown = cli("evaluate", path, "--label", "human", *FEW, code=0).out
-    assert "5 rows, 3 yes, 2 without a label" in shown
-
-
-def test_labels_in_nested_columns(cli, write):
-    rows = [answer("Paris", human={"verdict": 1}), answer("Rome", human={"verdict": 0})]
-    report = evaluate_json(cli, write(rows), "-m", "em", "--label", "human.verdict")
-    [agreement] = report["runs"][0]["agreement"]
-    assert (agreement["label"], agreement["figures"]["rows"]) == ("human.verdict", 2)
-    assert agreement["figures"]["kappa"]["value"] == 1.0
-
-
 def test_an_output_that_cannot_be_written_fails_before_rows_are_read(cli, write, tmp_path):
     path = tmp_path / "missing" / "result.json"
     failed = cli("evaluate", write([b"no row"]), "-m", "em", "-o", path, code=2)
@@ -174,21 +121,18 @@ def test_an_output_that_cannot_be_written_fails_before_rows_are_read(cli, write,
     assert [each.name for each in tmp_path.glob("result*")] == ["result.json"]
 
 
-def test_a_threshold_of_labels_needs_labels(cli, write):
-    error = cli("evaluate", write([{"id": "a"}]), "-m", "em", "--label-threshold", "2", code=2).err
-    assert "--label-threshold is an option of labels: set --label" in error
-
-
-def test_labels_that_cannot_be_read(cli, write):
-    path = write([answer("Paris", id="a", human=1), answer("Rome", id="b", human=3)])
-    result = evaluate_json(cli, path, "-m", "em", "--label", "human", code=3)
-    [run] = result["runs"]
-    assert run["broken"][0]["first"].startswith("row b: human: expected a label")
-    assert run["agreement"][0]["figures"]["rows"] == 1
-    graded = evaluate_json(cli, path, "-m", "em", "--label", "human", "--label-threshold", "2")
-    assert graded["runs"][0]["agreement"][0]["figures"]["kappa"]["value"] == -1.0
-    message = cli("evaluate", path, "-m", "em", "--label", "people", code=2).err
-    assert "no row has a label in 'people'" in message
+@pytest.mark.parametrize(
+    ("option", "replacement"),
+    [
+        ("--resume", "--judge-cache FILE keeps the verdicts of a judge"),
+        ("--label=human", "use `rag-rewards calibrate --label FIELD --metrics LIST`"),
+        ("-l", "use `rag-rewards calibrate --label FIELD --metrics LIST`"),
+    ],
+)
+def test_removed_options_name_their_replacement(cli, write, option, replacement):
+    message = cli("evaluate", write([answer("Paris")]), "-m", "em", option, code=2).err
+    assert f"evaluate has no option {option.partition('=')[0]} since version 0.8.0" in message
+    assert replacement in message
 
 
 def test_further_files_are_compared_with_the_first(cli, write):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_rewards.groups import KeyDigests
+from rag_rewards.rows.line_groups import KeyDigests
 from rag_rewards.shards import parts as shard_parts
 from rag_rewards.shards import run as shard_run
 

@@ -16,9 +16,10 @@ import yaml
 from processes import WAIT_SECONDS
 
 import rag_rewards as rr
-from rag_rewards.loading import import_object
+from rag_rewards.importing import import_object
 from rag_rewards.own_recipe import custom
-from rag_rewards.recipes import RECIPES, models_needed
+from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes.sample import models_needed
 from rag_rewards.tiny_world.model import CHECKPOINT
 from rag_rewards.tiny_world.trial import FORMS
 from rag_rewards.training.scripts import WRITERS, ms_swift

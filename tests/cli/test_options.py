@@ -29,7 +29,7 @@ NAMES = {
     "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
     "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "
     "--start --progress --no-progress --json",
-    "evaluate": "--metrics -m --config --by --label -l --label-threshold --questions --output -o "
+    "evaluate": "--metrics -m --config --by --questions --output -o "
     "--json --resamples --seed --track --nli --device --judge --judge-model --judge-cache "
     "--judge-retries",
     "calibrate": "--label -l --label-threshold --column -c --metrics --metric -m --score --claims "

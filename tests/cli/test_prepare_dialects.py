@@ -9,7 +9,7 @@ import pytest
 
 from rag_rewards import decode_row, recipe
 from rag_rewards.recipes import RECIPES, definition_of
-from rag_rewards.recipes.search_prompts import SEARCH_PROMPTS
+from rag_rewards.recipes.search_r1 import SEARCH_PROMPTS
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.dialects import DIALECTS
 from rag_rewards.turns.own_words import read_own_words

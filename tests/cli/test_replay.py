@@ -216,7 +216,7 @@ def test_standard_input_and_groups(cli, write, likely):
 OWN = """
 from rag_rewards.reward import as_reward
 from rag_rewards.definition import HardenedSetting, Recipe, RecipeDefinition
-from rag_rewards.output_form import OutputForm
+from rag_rewards.prompts import OutputForm
 from rag_rewards.settings import Settings
 
 

@@ -11,7 +11,8 @@ from constructed_rows import ALCE, CRAG, HOTPOTQA, MUSIQUE, NQ, TRUST_ALIGN, WIK
 import rag_rewards as rr
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prepare import prepare
-from rag_rewards.recipes import RECIPES, models_needed, recipe
+from rag_rewards.recipes import RECIPES, recipe
+from rag_rewards.recipes.sample import models_needed
 from rag_rewards.rollout import Evidence, LogProbs, MaskedAnswers, Rollout
 from rag_rewards.rows.columns import label_fields, rollout_from_columns
 from rag_rewards.testing import TableEntailment

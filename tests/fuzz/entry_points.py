@@ -23,10 +23,10 @@ from rag_rewards.datasets.web_pages import page_text
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.decide import decide
 from rag_rewards.matching.lenient import lenient_match
-from rag_rewards.prompt_template import PromptTemplate
+from rag_rewards.prompts import PromptTemplate
 from rag_rewards.rows import Chunk, decode_or_error, line_id, line_key
 from rag_rewards.rows.columns import label_fields, response_prefix_of
-from rag_rewards.rows.json_text import find_fault
+from rag_rewards.rows.decoding import find_fault
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.openrlhf import response_start
 from rag_rewards.signature import Signature

@@ -15,7 +15,7 @@ from properties import budget
 
 from rag_rewards.cli.recipe_options import parse_settings, read_config
 from rag_rewards.loading import load_recipe
-from rag_rewards.prompt_template import PLACEHOLDERS, PromptTemplate
+from rag_rewards.prompts import PLACEHOLDERS, PromptTemplate
 from rag_rewards.recipes import RECIPES as DEFINITIONS
 from rag_rewards.recipes import definition_of
 from rag_rewards.rows import decode_row

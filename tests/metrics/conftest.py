@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rag_rewards.metrics import metric_of
-from rag_rewards.metrics.measured_run import MeasuredRun
-from rag_rewards.metrics.measurement import measure
-from rag_rewards.metrics.summary import MetricReport, Resampling, summarize
+from rag_rewards.metrics.intervals import MetricReport, Resampling, summarize
+from rag_rewards.metrics.measurement import MeasuredRun, measure
 from rag_rewards.rows import Chunk
 
 Rows = Iterable[dict[str, Any]]

@@ -14,13 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
-from rag_rewards.metrics.agreement import (
-    Agreement,
-    ScoreCounts,
-    calibration_error,
-    fleiss_kappa,
-    reliability_bins,
-)
+from rag_rewards.calibration.consistency import fleiss_kappa
+from rag_rewards.calibration.reliability import calibration_error, reliability_bins
+from rag_rewards.metrics.agreement import Agreement, ScoreCounts
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "agreement.py"
 
@@ -167,7 +163,7 @@ def naive_calibration_error(pairs, bins):
 
 def test_reliability_by_hand():
     bins = reliability_bins(ScoreCounts.of(PAIRS), 5)
-    assert [(b.low, b.high, b.count, b.yes_share) for b in bins] == [
+    assert [(b.low, b.high, b.rows, b.yes_share) for b in bins] == [
         (0.0, 0.2, 2, 0.0),
         (0.4, 0.6, 2, 0.5),
         (0.6, 0.8, 1, 1.0),

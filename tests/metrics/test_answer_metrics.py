@@ -11,8 +11,8 @@ from properties import budget
 
 from rag_rewards.errors import UsageError
 from rag_rewards.metrics import metric_of
-from rag_rewards.metrics.answer_text import read_answer
 from rag_rewards.metrics.answers import hotpotqa_f1
+from rag_rewards.metrics.metric import read_answer
 from rag_rewards.rewards import Outcome, exact_match, substring_match, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.text.normalize import squad

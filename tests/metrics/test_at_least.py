@@ -6,7 +6,7 @@ import pytest
 
 from rag_rewards.errors import UsageError
 from rag_rewards.metrics import F1, AtLeast, metric_of
-from rag_rewards.metrics.answer_text import AnswerCache
+from rag_rewards.metrics.metric import AnswerCache
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import ScoredRow
 

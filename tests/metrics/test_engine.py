@@ -15,9 +15,9 @@ from rag_rewards.metrics.comparison import (
     evaluate_pairs,
     overlap,
 )
-from rag_rewards.metrics.measurement import MetricNeeds, measure
-from rag_rewards.metrics.subsets import MIXED, NO_LABEL, confidence_bin, split
-from rag_rewards.metrics.summary import Resampling, summarize
+from rag_rewards.metrics.evaluation import MIXED, split
+from rag_rewards.metrics.intervals import Resampling, summarize
+from rag_rewards.metrics.measurement import NO_LABEL, MetricNeeds, confidence_bin, measure
 from rag_rewards.rollout import LogProbs, Rollout
 from rag_rewards.rows import Chunk
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.metrics.group_signal import spread
+from rag_rewards.metrics.scored_values import spread
 
 quick = budget(120)
 REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0, 13.0]), min_size=2, max_size=8)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.metrics.retrieval import ndcg_at_k, recall_at_k
+from rag_rewards.metrics.documents import ndcg_at_k, recall_at_k
 
 quick = budget(150)
 RANKINGS = st.lists(st.booleans(), max_size=8)

@@ -9,7 +9,7 @@ import pytest
 from rag_rewards.cli import main
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.metrics import SearchRecall, metric_of
-from rag_rewards.metrics.answer_text import AnswerCache
+from rag_rewards.metrics.metric import AnswerCache
 from rag_rewards.metrics.search import new_shares
 from rag_rewards.rows import decode_row
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards import Rollout
-from rag_rewards.metrics.answerability import refuses
 from rag_rewards.metrics.trust_score import (
     TrustScore,
     citation_scores,
     list_correctness,
+    refuses,
     trust_score,
 )
 from rag_rewards.rewards import RefusalDetector

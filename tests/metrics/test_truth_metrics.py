@@ -13,9 +13,14 @@ from properties import budget
 
 from rag_rewards.errors import UsageError
 from rag_rewards.metrics import MajorityAtK, PassAtK, Truthfulness, metric_of
-from rag_rewards.metrics.answer_text import read_answer
-from rag_rewards.metrics.truth import NO_ANSWER, majority, pass_at_k, truthfulness
-from rag_rewards.metrics.truthful_helpfulness import truthful_helpfulness
+from rag_rewards.metrics.metric import read_answer
+from rag_rewards.metrics.truth import (
+    NO_ANSWER,
+    majority,
+    pass_at_k,
+    truthful_helpfulness,
+    truthfulness,
+)
 from rag_rewards.rewards import Outcome
 from rag_rewards.rollout import Rollout
 

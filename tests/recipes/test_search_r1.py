@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from search_notation import PARIS, THOUGHT, answer, information, search
 
 from rag_rewards import DataError, SettingError, decode_row, recipe
-from rag_rewards.rewards.search import Retrieval
-from rag_rewards.rewards.search_r1 import format_reward, searched_reward
+from rag_rewards.rewards.search import Retrieval, format_reward, searched_reward
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.order import is_well_formed

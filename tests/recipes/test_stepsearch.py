@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from search_notation import THOUGHT, answer, information, search
 
 from rag_rewards import DataError, RowError, SettingError, decode_row, recipe
-from rag_rewards.rewards.stepsearch_gold import GoldTexts
+from rag_rewards.rewards.stepsearch import GoldTexts
 from rag_rewards.text.normalize import squad
 
 LAST = THOUGHT + answer("Paris")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rag_rewards.metrics.bootstrap import interval, poisson_planes
+from rag_rewards.metrics.intervals import interval, poisson_weights
 from rag_rewards.report.comparison import comparison_page
 from rag_rewards.report.comparison.changes import largest_changes
 from rag_rewards.report.comparison.comparison_page import contents, file_names, runs_of
@@ -66,8 +66,7 @@ def test_intervals_equal_those_of_repeated_questions() -> None:
     result = difference(compared(base, other))
     draws, values = random.Random(0), []
     while len(values) < 1000:
-        planes = poisson_planes(draws, 12)
-        times = [sum((p >> at & 1) << k for k, p in enumerate(planes)) for at in range(12)]
+        times = list(map(int, poisson_weights(draws, 12)))
         drawn = [i for i in range(24) for _ in range(times[i // 2])]
         if drawn:
             changes = [other[i].reward - base[i].reward for i in drawn]  # type: ignore[operator]

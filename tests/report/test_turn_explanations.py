@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from rag_rewards.audit.row_attacks import with_last_turn
 from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.cli import main
 from rag_rewards.report.explain_row import explain_row
@@ -18,7 +19,6 @@ from rag_rewards.report.explanation_svg import explanation_svg
 from rag_rewards.report.explanation_terminal import print_explanation
 from rag_rewards.report.turns import MAX_RESULTS, MAX_TURNS
 from rag_rewards.rows import ScoredRow, decode_row
-from rag_rewards.rows.last_turn import with_last_turn
 from rag_rewards.turns.turn import MEANINGS, NAMES
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

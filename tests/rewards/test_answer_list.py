@@ -6,7 +6,7 @@ import pytest
 from growth import assert_linear
 
 import rag_rewards as rr
-from rag_rewards.rewards.answer_list import list_match
+from rag_rewards.rewards.correctness import list_match
 
 CITIES = [["Oslo"], ["Bergen"], ["Rome", "Roma"]]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_rewards.errors import DataError, EvidenceError
-from rag_rewards.rewards.answer import token_f1
-from rag_rewards.rewards.information_gain import answer_likelihood, gain_over, information_gains
+from rag_rewards.rewards.correctness import token_f1
+from rag_rewards.rewards.igpo import answer_likelihood, gain_over, information_gains
 from rag_rewards.rewards.stepsearch import (
     coverage_rises,
     efficiency,

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 from command_line import stdin_of
 
-from rag_rewards import groups as group_module
 from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import Models
@@ -19,6 +18,7 @@ from rag_rewards.io import sources
 from rag_rewards.io.score_file import score_file
 from rag_rewards.io.score_options import ScoreOptions
 from rag_rewards.io.sources import chunks
+from rag_rewards.rows import line_groups as group_module
 from rag_rewards.shards import parts as parts_module
 from rag_rewards.shards import run as run_module
 from rag_rewards.testing import TableJudge

@@ -14,9 +14,9 @@ import pytest
 from random_rows import write_random_input
 
 from rag_rewards.errors import UsageError
-from rag_rewards.groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.io.sources import open_source
 from rag_rewards.io.storage import input_files
+from rag_rewards.rows.line_groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.shards import files as files_module
 from rag_rewards.shards.files import InputFile, JsonLines, Piece
 from rag_rewards.shards.plan import Grouping, plan_shards, shard_bytes

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.metrics.answerability import refuses
+from rag_rewards.metrics.trust_score import refuses
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.refusal import (
     ABSTENTIONS,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from notation import answer, search
 
 from rag_rewards import (
+    DataError,
     Gate,
     GroupAdvantage,
     GroupMinMax,
@@ -25,9 +26,10 @@ from rag_rewards import (
     custom,
     decode_row,
 )
-from rag_rewards.compose import Clip, Threshold
+from rag_rewards.compose import Clip, Ramp, Threshold, combined, total
+from rag_rewards.reward import Component, PartScore
 from rag_rewards.rows import Chunk, ScoredRow
-from rag_rewards.turn_entries import combined, total, turn_rewards
+from rag_rewards.rows.scored import turn_rewards
 
 ROW = {
     "turns": [{"text": search("a"), "results": []}, {"text": answer("Paris")}],
@@ -58,7 +60,21 @@ def half(rollout):
     return 0.5
 
 
+@dataclass(frozen=True)
+class Parts(Fixed):
+    """A reward with three components, two of which have entries."""
+
+    entries: tuple[float | None, ...] = ()
+
+    def __call__(self, rollouts):
+        components = {"outcome": 0.5, "found": 0.75, "missing": None}
+        entries = {"found": (0.75, None), "missing": (None, None)}
+        return [PartScore(0.5, components, entries=entries) for _ in rollouts]
+
+
 TURNS = Fixed((0.25, None, 1.0))
+PARTS = Parts()
+MISSING = Component(PARTS, "missing", default=0.0)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +90,20 @@ TURNS = Fixed((0.25, None, 1.0))
         (Gate(half, TURNS), 0.0, ()),
         (Threshold(TURNS, 0.5), 1.25, ()),
         (Clip(TURNS, 0.0, 1.0), 1.0, ()),
+        (Ramp(TURNS, 0.5, 1.0, 100), 0.9375, (0.1875, None, 0.75)),
+        (Ramp(half, 1.0, 0.5, 25), 0.25, ()),
+        (Component(PARTS, "found"), 0.75, (0.75, None)),
+        (Component(PARTS, "missing"), None, (None, None)),
+        (Sum(((2.0, Component(PARTS, "found")), (1.0, MISSING))), 1.5, (1.5, None)),
+        (Sum(((1.0, Component(PARTS, "outcome")), (1.0, MISSING))), 0.5, (None, 0.5)),
     ],
 )
 def test_entries_of_compositions(reward, value, entries):
-    (score,) = reward([Rollout(response="x")])
+    rollout = Rollout(response="x", step=50)
+    (score,) = reward([rollout])
     assert score.value == value
     assert score.turns == entries
-    (score,) = custom("mine", reward)([Rollout(response="x")])
+    (score,) = custom("mine", reward)([rollout])
     assert score.turns == entries
 
 
@@ -96,6 +119,13 @@ def test_group_normalization_changes_the_last_entry_only():
             first, second, last = score.turns
             assert (first, second) == (0.25, None)
             assert math.isclose(first + last, score.value)
+
+
+def test_a_ramp_needs_the_training_step():
+    ramp = Sum(((1.0, Ramp(one, 0.5, 1.0, 100)), (2.0, Ramp(half, 1.0, 0.5, 100))))
+    assert repr(ramp) == "(0.5 → 1 in 100 steps)·one + 2·(1 → 0.5 in 100 steps)·half"
+    with pytest.raises(DataError, match=r"^step: missing"):
+        ramp([Rollout(response="x")])
 
 
 def test_a_part_without_a_value_leaves_no_entries():

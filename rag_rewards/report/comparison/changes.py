@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rag_rewards.metrics.score_value import ScoreValue
+from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.report.comparison.values import short_name, value_of
 from rag_rewards.rows import ScoredRow
 

@@ -15,9 +15,9 @@ from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource
 from rag_rewards.metrics.comparison import Comparison, compare
-from rag_rewards.metrics.measured_run import MeasuredRun
-from rag_rewards.metrics.score_value import ScoreValue
-from rag_rewards.metrics.summary import Resampling, summarize
+from rag_rewards.metrics.intervals import Resampling, summarize
+from rag_rewards.metrics.measurement import MeasuredRun
+from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.report.agreement import LabelOptions, agreement_notes, file_agreement
 from rag_rewards.report.comparison.changes import Change, largest_changes, outcomes
 from rag_rewards.report.comparison.configuration import differing_settings, notes_of, recipes_of

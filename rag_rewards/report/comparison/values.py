@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from rag_rewards.metrics.measured_run import MeasuredRun, Measurements
-from rag_rewards.metrics.score_value import ScoreValue
+from rag_rewards.metrics.measurement import MeasuredRun, Measurements
+from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.rows import ScoredRow
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, check_choice
 from rag_rewards.training.credit.entries import (
     Advantages,
     Rewards,
@@ -15,7 +16,6 @@ from rag_rewards.training.credit.entries import (
     check,
     sample_std,
 )
-from rag_rewards.turn_entries import total
 from rag_rewards.turns.turn import Turn
 
 EPSILON = 1e-6
@@ -27,6 +27,9 @@ class GigpoCredit(NamedTuple):
 
     advantages: Advantages
     alone: float | None
+
+
+Mode = Literal["mean", "mean_std"]
 
 
 def anchors_of(turns: Sequence[Turn]) -> list[str]:
@@ -50,7 +53,7 @@ def gigpo(
     *,
     weight: float = 1.0,
     gamma: float = 0.95,
-    mode: Literal["mean", "mean_std"] = "mean",
+    mode: Mode = "mean",
     dedupe: bool = False,
     similarity: float | None = None,
     single: Single = "zero",
@@ -75,10 +78,12 @@ def gigpo(
     >>> result.advantages, result.alone
     ([[0.975, 0.5], [-0.975, -0.5]], 0.5)
     """
+    check_choice("mode", mode, Mode)
+    check_choice("single", single, Single)
     check(rewards, weight=weight, gamma=gamma)
     _check_anchors(rewards, anchors)
     members = [i for i, entries in enumerate(rewards) if entries is not None]
-    values = {i: total(rewards[i] or ()) for i in members}
+    values = {i: math.fsum(filter(None, rewards[i] or ())) for i in members}
     steps = [(i, t) for i in members for t in range(len(rewards[i] or ()))]
     scored_values = [values[i] for i in (members if dedupe else [i for i, _ in steps])]
     is_raw = len(members) == 1 and single == "raw"

@@ -8,14 +8,13 @@ from typing import Any
 
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.groups import Groups
-from rag_rewards.rollout import ScoreOrError
+from rag_rewards.rollout import ScoreOrError, TurnEntries
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.credit.entries import Advantages, Rewards
 from rag_rewards.training.credit.gigpo import gigpo
 from rag_rewards.training.credit.mt_grpo import mt_grpo
 from rag_rewards.training.credit.pools import gdpo, igpo
 from rag_rewards.training.credit.returns import return_to_go
-from rag_rewards.turn_entries import TurnEntries
 
 
 @wraps(gigpo)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from rag_rewards.errors import check_choice
 from rag_rewards.training.credit.entries import (
     Advantages,
     Entries,
@@ -17,6 +18,8 @@ from rag_rewards.training.credit.entries import (
     standardized,
 )
 
+Reach = Literal["own", "rest"]
+
 EPSILON = 1e-4
 
 
@@ -24,7 +27,7 @@ def mt_grpo(
     rewards: Rewards,
     *,
     weight: float = 1.0,
-    reach: Literal["own", "rest"] = "own",
+    reach: Reach = "own",
     gamma: float = 1.0,
     single: Single = "zero",
 ) -> Advantages:
@@ -45,6 +48,8 @@ def mt_grpo(
     >>> [round(x, 6) for x in a]
     [1.413914, 0.707007]
     """
+    check_choice("reach", reach, Reach)
+    check_choice("single", single, Single)
     check(rewards, weight=weight, gamma=gamma)
     members = scored(rewards)
     is_raw = len(members) == 1 and single == "raw"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import UsageError, check_choice
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.advantages import mean_std
 from rag_rewards.training.credit.entries import (
@@ -23,6 +23,7 @@ from rag_rewards.training.credit.entries import (
 )
 
 GdpoPreset = Literal["verl", "trl", "swift"]
+Norm = Literal["joint", "separate"]
 Normalize = Callable[[float], float]
 
 _EPSILON: dict[str, float] = {"verl": 1e-6, "trl": 1e-4, "swift": 1e-8}
@@ -31,7 +32,7 @@ _EPSILON: dict[str, float] = {"verl": 1e-6, "trl": 1e-4, "swift": 1e-8}
 def igpo(
     rewards: Rewards,
     *,
-    norm: Literal["joint", "separate"] = "joint",
+    norm: Norm = "joint",
     gamma: float = 1.0,
     std: bool = True,
     std_floor: float = 0.0,
@@ -54,6 +55,8 @@ def igpo(
     >>> [round(x, 4) for x in a], [round(x, 4) for x in b]
     ([2.3794, 1.9596, 1.0], [-2.3794, -1.0])
     """
+    check_choice("norm", norm, Norm)
+    check_choice("single", single, Single)
     check(rewards, gamma=gamma, std_floor=std_floor)
     members = scored(rewards)
     if len(members) == 1 and single == "raw":
@@ -136,6 +139,8 @@ def gdpo(
     >>> [round(a[0], 4) for a in gdpo(group)]
     [0.7071, -0.7071]
     """
+    check_choice("preset", preset, GdpoPreset)
+    check_choice("single", single, Single)
     names = dict.fromkeys(name for member in components for name in member or ())
     _check_components(components, names, weights or {})
     totals: Advantages = [
@@ -223,6 +228,7 @@ def whiten(
     >>> whiten([[1.0], [-1.0], None], preset="trl")[2] is None
     True
     """
+    check_choice("preset", preset, GdpoPreset)
     if preset == "verl":
         return _whiten_tokens(advantages, tokens)
     mean, deviation = sample_std([member[0] for member in advantages if member])

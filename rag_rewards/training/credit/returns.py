@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from rag_rewards.errors import check_choice
 from rag_rewards.training.advantages import mean_std
 from rag_rewards.training.credit.entries import (
     Advantages,
@@ -14,12 +15,14 @@ from rag_rewards.training.credit.entries import (
     check,
 )
 
+Scale = Literal["std", "none"]
+
 
 def return_to_go(
     rewards: Rewards,
     *,
     gamma: float = 1.0,
-    scale: Literal["std", "none"] = "std",
+    scale: Scale = "std",
     single: Single = "zero",
 ) -> Advantages:
     """Return A_t = (G_t − b_t)/s with the return G_t = Σ_{k ≥ t} γ^{k−t}·r_k.
@@ -36,6 +39,8 @@ def return_to_go(
     >>> [round(x, 6) for x in a], [round(x, 6) for x in b]
     ([0.0, 0.15, 0.0], [0.0, -0.15])
     """
+    check_choice("scale", scale, Scale)
+    check_choice("single", single, Single)
     check(rewards, gamma=gamma)
     returns = [None if entries is None else accumulated(entries, gamma) for entries in rewards]
     members = [values for values in returns if values is not None]

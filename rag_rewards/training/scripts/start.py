@@ -15,8 +15,9 @@ from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
-from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe, recipes_of
-from rag_rewards.recipes import RECIPES, models_needed
+from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe
+from rag_rewards.recipes import RECIPES
+from rag_rewards.recipes.sample import models_needed
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.credit.settings import Credit
@@ -95,7 +96,7 @@ class Start:
     @property
     def training(self) -> Training:
         """The training settings of the recipe, or of the last stage of a curriculum."""
-        return replace(recipes_of(self.reward)[-1].training, **self.changes)
+        return replace(self.reward.recipes[-1].training, **self.changes)
 
     @property
     def scores_groups(self) -> bool:
@@ -105,7 +106,7 @@ class Start:
     @property
     def needs_turns(self) -> bool:
         """Whether the reward reads the turns of a rollout."""
-        return any(recipe.needs_turns for recipe in recipes_of(self.reward))
+        return any(recipe.needs_turns for recipe in self.reward.recipes)
 
     @property
     def searches(self) -> bool:
@@ -116,13 +117,13 @@ class Start:
         return any(
             recipe.needs_turns
             and (recipe.definition is None or "documents" not in recipe.definition.fields)
-            for recipe in recipes_of(self.reward)
+            for recipe in self.reward.recipes
         )
 
     @property
     def dialect(self) -> str:
         """The dialect of the recipe, or of the last stage of a curriculum."""
-        return str(getattr(recipes_of(self.reward)[-1].settings, "dialect", "auto"))
+        return str(getattr(self.reward.recipes[-1].settings, "dialect", "auto"))
 
     def for_dialect(self, trainer: str, dialects: Sequence[str]) -> Start:
         """Return the start with a dialect of the environment that the script of a trainer writes.
@@ -168,7 +169,7 @@ class Start:
         """
         if self.components:
             return None
-        return Credit.of_settings(recipes_of(self.reward)[-1].settings)
+        return Credit.of_settings(self.reward.recipes[-1].settings)
 
     def check_sum(self, trainer: str) -> None:
         """Raise UsageError if the sum of the turns says nothing about which turn was good.
@@ -176,7 +177,7 @@ class Start:
         This is the sum of information gains over the previous turn: the outcome, plus the last
         likelihood, minus the first one.
         """
-        gain = getattr(recipes_of(self.reward)[-1].settings, "gain", None)
+        gain = getattr(self.reward.recipes[-1].settings, "gain", None)
         if self.credit is not None and getattr(gain, "baseline", None) == "previous":
             raise UsageError(
                 f"{trainer} has no turn credit, and the sum of the turns is only the outcome and "
@@ -199,7 +200,7 @@ class Start:
 
     def needs(self, kind: ModelKind) -> bool:
         """Whether the reward needs a kind of model."""
-        return any(kind in models_needed(recipe) for recipe in recipes_of(self.reward))
+        return any(kind in models_needed(recipe) for recipe in self.reward.recipes)
 
     @property
     def options(self) -> dict[str, Any]:

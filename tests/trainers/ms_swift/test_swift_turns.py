@@ -35,7 +35,7 @@ from turn_groups import ENVIRONMENT, GROUPS, SEARCHES, TurnGroup
 
 from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
-from rag_rewards.evidence.answer_template import before_answer
+from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.training.credit import gdpo, whiten
 

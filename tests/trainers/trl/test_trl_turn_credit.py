@@ -39,7 +39,7 @@ from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, TurnGroup
 
 from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
-from rag_rewards.evidence.answer_template import before_answer
+from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.recipes.search_r1 import SEARCH_R1
 from rag_rewards.training.credit import Credit, CreditSettings, gdpo, whiten

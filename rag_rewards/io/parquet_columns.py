@@ -9,7 +9,7 @@ import msgspec
 
 from rag_rewards.errors import RowError
 from rag_rewards.rollout import gold_text
-from rag_rewards.rows.json_text import find_fault
+from rag_rewards.rows.decoding import find_fault
 
 INT64 = range(-(1 << 63), 1 << 63)
 MAX_DEPTH = 48

@@ -12,9 +12,9 @@ import msgspec
 
 from rag_rewards.documents import Result
 from rag_rewards.errors import RolloutError
-from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import to_builtins
-from rag_rewards.rows.scored import MISSING, score_entries
+from rag_rewards.rows.scored import MISSING, error_fields, score_fields
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,10 @@ def _row(
     rollout: Rollout, result: ScoreOrError, place: Mapping[str, str], batch: ScoredBatch
 ) -> bytes:
     fields = {**place, **_own_fields(rollout)}
-    fields |= _score_fields(rollout, result, batch.names)
+    if isinstance(result, RolloutError):
+        fields |= error_fields(result, batch.names)
+    else:
+        fields |= score_fields(rollout, result, batch.names)
     fields["signature"] = batch.signature
     return msgspec.json.encode(fields, enc_hook=_plain) + b"\n"
 
@@ -157,26 +160,6 @@ def _own_fields(rollout: Rollout) -> dict[str, Any]:
     ):
         fields.pop("documents", None)
     return fields
-
-
-def _score_fields(rollout: Rollout, result: ScoreOrError, names: Sequence[str]) -> dict[str, Any]:
-    if isinstance(result, RolloutError):
-        error = {"type": type(result).__name__, "message": result.message, "path": result.path}
-        empty = dict.fromkeys(names)
-        return {"reward": None, "components": empty, "correct": None, "details": {}, "error": error}
-    entries = score_entries(rollout, result)
-    return {
-        "reward": result.value,
-        **({} if entries is None else {"turn_rewards": entries}),
-        "components": _components(result, names),
-        "correct": result.correct,
-        "details": result.details,
-        "error": None,
-    }
-
-
-def _components(score: Score, names: Sequence[str]) -> dict[str, float | None]:
-    return dict.fromkeys(names) | dict(score.components)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,33 @@
+# The public names of the package. `public_names` reads them when the package is imported.
+
+from rag_rewards.metrics.answers import F1 as F1
+from rag_rewards.metrics.answers import CascadeAccuracy as CascadeAccuracy
+from rag_rewards.metrics.answers import ExactMatch as ExactMatch
+from rag_rewards.metrics.answers import JudgeAccuracy as JudgeAccuracy
+from rag_rewards.metrics.answers import Lenient as Lenient
+from rag_rewards.metrics.answers import ReferenceReliance as ReferenceReliance
+from rag_rewards.metrics.answers import Substring as Substring
+from rag_rewards.metrics.documents import AnswerRecall as AnswerRecall
+from rag_rewards.metrics.documents import CitationF1 as CitationF1
+from rag_rewards.metrics.documents import CompressionRatio as CompressionRatio
+from rag_rewards.metrics.documents import NDCGAtK as NDCGAtK
+from rag_rewards.metrics.documents import Perplexity as Perplexity
+from rag_rewards.metrics.documents import RecallAtK as RecallAtK
+from rag_rewards.metrics.documents import RelevanceF1 as RelevanceF1
+from rag_rewards.metrics.metric import AtLeast as AtLeast
+from rag_rewards.metrics.metric import GroupMetric as GroupMetric
+from rag_rewards.metrics.metric import Metric as Metric
+from rag_rewards.metrics.metric import RowMetric as RowMetric
+from rag_rewards.metrics.metric_names import METRICS as METRICS
+from rag_rewards.metrics.metric_names import metric_of as metric_of
+from rag_rewards.metrics.metric_names import metrics_of as metrics_of
+from rag_rewards.metrics.scored_values import GroupSignal as GroupSignal
+from rag_rewards.metrics.search import Searches as Searches
+from rag_rewards.metrics.search import SearchRecall as SearchRecall
+from rag_rewards.metrics.trust_score import Align as Align
+from rag_rewards.metrics.trust_score import AnswerRate as AnswerRate
+from rag_rewards.metrics.trust_score import TrustScore as TrustScore
+from rag_rewards.metrics.truth import MajorityAtK as MajorityAtK
+from rag_rewards.metrics.truth import PassAtK as PassAtK
+from rag_rewards.metrics.truth import ReasoningScore as ReasoningScore
+from rag_rewards.metrics.truth import Truthfulness as Truthfulness
