@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from rag_rewards.errors import shorten
@@ -16,12 +18,12 @@ from rag_rewards.matching.gold import (
     read_gold,
     required_answers,
 )
-from rag_rewards.matching.plain import bare_text, plain_rest, read_spellings
+from rag_rewards.matching.plain import bare_text, joined_text, plain_rest, read_spellings
 from rag_rewards.matching.question import EXTENDERS, read_question
 from rag_rewards.matching.reading import has_accents, read_words, without_formatting
 from rag_rewards.matching.refusals import is_refusal
 from rag_rewards.matching.tables import tables
-from rag_rewards.matching.unspaced import mark_mentions, marked_answer
+from rag_rewards.matching.unspaced import mark_mentions, mark_names, marked_answer
 from rag_rewards.matching.values import compare
 from rag_rewards.matching.words import Value, Word
 from rag_rewards.text.hidden import is_unreadable, shown
@@ -51,6 +53,12 @@ _REFUSAL = AnswerDecision("wrong", "refusal")
 _OTHER_VALUE = AnswerDecision("wrong", "another value")
 _NOTHING = AnswerDecision("undecided", "nothing in common")
 _UNSEEN = AnswerDecision("undecided", "text that a reader does not see")
+_MISREAD = AnswerDecision("undecided", "letters of two scripts, or raised digits")
+_MISLEADING = re.compile(
+    "[A-Za-z][\u0370-\u03ff\u0400-\u052f]|[\u0370-\u03ff\u0400-\u052f][A-Za-z]"
+    "|(?<=[A-Za-z])(?<!m)[\u00b2\u00b3\u00b9\u2070\u2074-\u2079]"
+)
+"""A word of two scripts, or a raised digit after a letter, which is no digit but in units."""
 
 
 def decide(
@@ -94,11 +102,13 @@ def _plain_decision(answer: str, required: Required, question: str) -> AnswerDec
         return _EQUAL
     if len(answer) > LONGEST_ANSWER or is_unreadable(answer):
         return None
+    if _is_misleading(answer) and not any(map(_is_misleading, chain.from_iterable(required))):
+        return _MISREAD
     spellings = read_spellings(required)
     folded = fold(answer.strip())
     if folded in spellings.folded:
         return _EQUAL
-    if bare_text(folded) in spellings.bare:
+    if bare_text(folded) in spellings.bare or joined_text(folded) in spellings.joined:
         return _EXPLAINED
     rest = plain_rest(answer, required, question)
     if rest is None:
@@ -126,6 +136,8 @@ class _Answer:
         self.question = read_question(question)
         if gold.unspaced and not gold.polar:
             text = mark_mentions(without_formatting(text), gold.unspaced)
+        elif gold.weak_names:
+            text = mark_names(text, gold.weak_names)
         self.words = read_words(text)
         self.owner = [-1] * len(self.words)
         """The number of the required answer that each word mentions, or -1."""
@@ -212,25 +224,36 @@ class _Answer:
                 continue
             first, noun = alias.words
             is_name = noun.is_capital or noun.key in EXTENDERS or noun.value is not None
-            if is_name or noun.key not in self.question.keys or first.folded in tables().function:
+            if (
+                is_name
+                or noun.key not in self.question.keys
+                or first.folded in self.question.role.function
+            ):
                 continue
             aliases.setdefault(first.key, []).append(alias._replace(words=(first,)))
         return aliases
 
     def _matches(self, at: int, alias: Alias) -> bool:
         words = self.words[at : at + len(alias.words)]
-        if len(words) < len(alias.words) or (alias.is_weak and len(words) < len(self.words)):
+        if len(words) < len(alias.words):
             return False
+        if alias.is_weak and (len(words) < len(self.words) or not words[0].is_capital):
+            return False
+        strict = self.question.asks_for_name
+        last = len(words) - 1 if alias.is_name else -1
         return all(
-            _is_same(word, expected, is_first=not position)
+            _is_same(word, expected, is_first=not position, strict=strict or position == last)
             for position, (word, expected) in enumerate(zip(words, alias.words, strict=True))
         )
 
     def _compared(self, value: Value) -> int:
         """Return the required answer that a value equals or specifies, or -1."""
+        dates = [index for index, gold in self.gold.values if _differs_as_date(gold, value)]
         for index, gold in self.gold.values:
             result = compare(gold, value)
-            if result == "finer" and not self.question.asks_for_day:
+            if result == "finer" and index in dates:
+                self.is_unclear = True
+            elif result == "finer" and self._may_be_finer(gold, value):
                 return index
             if result == "unclear":
                 is_equal = gold.kind == value.kind == "number" and gold.number == value.number
@@ -240,15 +263,29 @@ class _Answer:
             self.is_different |= result == "different"
         return -1
 
+    def _may_be_finer(self, gold: Value, value: Value) -> bool:
+        """Return whether a date may say more than the gold answer."""
+        is_year = (gold.month, gold.day) == (value.month, value.day)
+        in_question = is_year and str(value.number) in self.question.keys
+        return in_question or not self.question.asks_for_day
+
     # --- other values ----------------------------------------------------------------------------
 
     def _polar_decision(self) -> AnswerDecision:
         """Return the decision on an answer to a question for yes or no."""
-        role = tables()
+        role = self.question.role
         expected, other = (role.yes, role.no) if self.gold.polar == "yes" else (role.no, role.yes)
         at = self._polar_position(expected | other)
         self.owner[at] = 0
         first, unexplained = self.words[at].folded, self._unexplained()
+        if first in role.no and at + 1 < len(self.words):
+            negations = self._negations(at + 1)
+            modals = role.auxiliaries & self.question.keys
+            unexplained = [word for word in unexplained if word not in role.negations | modals]
+            after = self.words[at + 1]
+            is_determiner = not after.separator and after.folded not in role.function
+            if negations != 1 or is_determiner:  # "No, he did", "no one knows"
+                return _undecided(unexplained or [word.folded for word in self.words[at + 1 :]])
         if first not in expected | other:
             if is_refusal(self.text):
                 return _REFUSAL
@@ -257,12 +294,19 @@ class _Answer:
             return _undecided(unexplained)
         return _EXPLAINED if first in expected else _OTHER_VALUE
 
+    def _negations(self, start: int) -> int:
+        """Return the number of words that negate, from a position on. "ne … pas" is one."""
+        after = [word.folded for word in self.words[start:]]
+        return sum(
+            word in self.question.role.negations for word in after if word not in ("ne", "n'")
+        )
+
     def _polar_position(self, polar: frozenset[str]) -> int:
         """Return the position of yes or no after function words: "The answer is no"."""
         for at, word in enumerate(self.words):
             if word.folded in polar:
                 return at
-            if word.folded not in tables().function:
+            if word.folded not in self.question.role.function:
                 break
         return 0
 
@@ -276,7 +320,7 @@ class _Answer:
         if len(self.words) == 1 and self._is_other_symbol(self.words[0].key):
             return True
         others = self.question.candidates(self.gold.keys)
-        function = tables().function
+        function = self.question.role.function
         return bool(others) and others == {w.key for w in self.words if w.folded not in function}
 
     def _is_other_symbol(self, key: str) -> bool:
@@ -287,11 +331,27 @@ class _Answer:
         return len(letter) == 1 and bool(same) and key not in same
 
 
-def _is_same(word: Word, expected: Word, *, is_first: bool) -> bool:
-    """Return whether a word of an answer equals a word of an alias."""
+def _is_misleading(text: str) -> bool:
+    return not text.isascii() and _MISLEADING.search(text) is not None
+
+
+def _differs_as_date(gold: Value, value: Value) -> bool:
+    return gold.kind == value.kind == "date" and compare(gold, value) == "different"
+
+
+def _is_same(word: Word, expected: Word, *, is_first: bool, strict: bool) -> bool:
+    """Return whether a word of an answer equals a word of an alias.
+
+    strict  whether the plural of a name is another name
+    """
     if word.key != expected.key:
         return False
     is_other = word.folded != expected.folded and word.value is None
+    ends = {word.folded[-1], expected.folded[-1]}
+    if is_other and strict and len(ends) == 2 and "s" in ends and expected.is_capital:
+        return False
+    if word.value is not None and "." in word.folded and "." in expected.folded:
+        return word.folded == expected.folded  # version 3.6 and 3.60
     if is_other and has_accents(word.folded) and has_accents(expected.folded):
         return False
     return is_first or bool(expected.separator) or not word.separator.strip(".,")

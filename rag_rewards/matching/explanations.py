@@ -7,13 +7,18 @@ from functools import cached_property
 
 from rag_rewards.matching.gold import Gold
 from rag_rewards.matching.question import EXTENDERS, Question, is_alternative, stem_of
-from rag_rewards.matching.tables import tables
+from rag_rewards.matching.tables import Tables
 from rag_rewards.matching.unspaced import explains, is_unspaced
 from rag_rewards.matching.words import Word
 from rag_rewards.text.normalize import fold
 
 _LONGEST_PLACE = 4  # words
 _AFTER_LABELS = frozenset((":", "—", "–", "-"))
+_ADDRESSES = frozenset("dr mr mrs ms miss prof professor sir dame hms rms ss uss".split())
+_ERAS = frozenset(("ad", "ce"))
+_NOUNS = ("er", "or", "ist")
+_OBJECTS = frozenset(("den", "l'", "lo"))
+"""Words that begin a sentence with its object: "Den Roman schrieb …"."""
 
 
 class Explanations:
@@ -34,7 +39,7 @@ class Explanations:
         question: Question,
         context: Sequence[str],
     ) -> None:
-        self.words, self.owner = words, owner
+        self.words, self.owner, self.role = words, owner, question.role
         self.gold, self.question, self.context = gold, question, context
         self.mentions = [at for at, answer in enumerate(owner) if answer >= 0]
 
@@ -62,40 +67,63 @@ class Explanations:
 
     def _is_separate(self, at: int) -> bool:
         separator = self.words[at].separator
+        if separator == "," and self._stems_at(at) in self.question.commas:
+            return False  # "Hawkins, Indiana" in the question
         return bool(separator) and not (separator == "." and self.words[at - 1].is_initial)
 
     def _is_name(self, word: Word, is_label: bool) -> bool:
         """Return whether a word is a name of the question, which may have no capitals."""
         if is_unspaced(word.folded):
             return word.folded in self.question.folded
+        if word.value is not None:
+            return bool(self.gold.values)
         names = self.question.capitals
-        return word.value is not None or stem_of(word) in names or not (names or is_label)
+        return stem_of(word) in names or not (names or is_label or not self.question.has(word))
 
     def _is_mention(self, at: int) -> bool:
         return 0 <= at < len(self.words) and self.owner[at] >= 0
 
     def _is_explained(self, at: int, word: Word) -> bool:
-        role = tables()
+        role = self.role
         if self._joins(at, word):
             return True
         if word.is_sign or self._turns(at, word) or self._asks(at, word):
             return False
         if word.hyphen or (at + 1 < len(self.words) and self.words[at + 1].hyphen):
-            return self._is_pair(at) and self.question.has(word) and not self._touches(at)
+            is_first = at + 1 < len(self.words) and self.words[at + 1].hyphen
+            is_pair = self._is_pair(at) if word.hyphen else is_first and self._is_pair(at + 1)
+            return is_pair and self.question.has(word) and not self._touches(at)
         if self._is_function(at, word):
             return True
         if at and word.glued and word.folded in role.counters and self._is_mention(at - 1):
             return self.words[at - 1].value is not None
-        if word.folded in role.titles and self._is_mention(at + 1):
-            return not self.words[at + 1].separator.strip(".")
+        if word.folded in role.titles and self._is_title(at, word):
+            return True
+        if word.folded in role.suffixes and self._is_mention(at - 1):
+            return True
+        if word.folded in _ERAS and self._is_mention(at - 1) and self._is_value(at - 1):
+            return True
         return self._is_from_question(at, word) or self._is_place(at)
+
+    def _is_title(self, at: int, word: Word) -> bool:
+        """Return whether a title is before a mention, and is not another one than in the question.
+
+        "Pope John" is no answer to "Which king was it?".
+        """
+        after = at + 1
+        while after < len(self.words) and self.words[after].folded in self.role.titles:
+            after += 1
+        if not self._is_mention(after) or self.words[after].separator.strip("."):
+            return False
+        asked = {word.folded for word in self.question.words} & self.role.titles
+        return not asked or word.folded in asked or word.folded in _ADDRESSES
 
     def _joins(self, at: int, word: Word) -> bool:
         """Return whether a word joins aliases of one answer, or required answers."""
-        is_joint = word.folded == "/" or word.folded in tables().joining
-        if not is_joint and word.folded not in tables().alternatives:
+        is_joint = word.folded == "/" or word.folded in self.role.joining
+        if not is_joint and word.folded not in self.role.alternatives:
             return False
-        if word.folded not in tables().joining and self._is_between_aliases(at):
+        if word.folded not in self.role.joining and self._is_between_aliases(at):
             return True
         if is_joint and len(self.gold.required) > 1 and self.mentions:
             return word.folded == "both" or self.mentions[0] < at < self.mentions[-1]
@@ -107,25 +135,27 @@ class Explanations:
 
     def _turns(self, at: int, word: Word) -> bool:
         """Return whether a word turns or moves a meaning."""
-        role = tables()
-        if word.folded in role.turning and not is_article(self.words, at):
+        role = self.role
+        if word.folded in role.turning and not is_article(self.words, at, self.role):
             is_degree = word.folded in role.degrees and self._is_pair(at + 1)
             return not is_degree or self._is_value(at + 1)
-        if word.folded not in role.limits:
+        if word.folded not in role.limits or word.folded in self.question.prepositions:
             return False
         after = at + 2 if self.words[at + 1 : at + 2] and self._follows_function(at) else at + 1
+        if after < len(self.words) and self.words[after].folded[0].isdecimal():
+            return True
         return self._is_value(after) or (not word.folded.isascii() and self._is_value(at - 1))
 
     def _follows_function(self, at: int) -> bool:
-        return self.words[at + 1].folded in tables().function  # "as of 1969"
+        return self.words[at + 1].folded in self.role.function  # "as of 1969"
 
     def _is_value(self, at: int) -> bool:
         return 0 <= at < len(self.words) and self.words[at].value is not None
 
     def _asks(self, at: int, word: Word) -> bool:
         """Return whether a word begins a question: "Is it Paris", "Paris, is it"."""
-        role, question = tables(), self.question
-        if len(self.words) == 1 or (word.folded in role.false_friends and question.is_english):
+        role = self.role
+        if len(self.words) == 1 or (at and self.gold.polar):
             return False
         is_after = self.mentions[-1:] < [at]
         if word.folded in role.auxiliaries and (not at or (is_after and word.separator)):
@@ -135,23 +165,22 @@ class Explanations:
     @cached_property
     def _last_content(self) -> int:
         """The position of the last word that is no function word."""
-        role = tables()
+        role = self.role
         positions = range(len(self.words) - 1, -1, -1)
         return next((at for at in positions if self.words[at].folded not in role.function), 0)
 
     def _is_function(self, at: int, word: Word) -> bool:
         """Return whether a word is a function word, and does not extend a name."""
-        role = tables()
+        role = self.role
         if word.folded not in role.function and word.folded not in role.articles:
-            return False
-        if word.folded in role.false_friends and self.question.is_english:
             return False
         if at and word.glued and word.folded.isascii() and self._is_value(at - 1):
             return False  # "5s"
         if word.folded == "são":
             return not word.is_capital  # "São Paulo"
         if word.is_capital and at and not word.separator:
-            return len(word.folded) > 1 and not self._touches(at)  # "Vitamin D", "The Who"
+            is_part = self._touches(at) and not self._is_value(at + 1)
+            return len(word.folded) > 1 and not is_part  # "Vitamin D", "The Who"
         return True
 
     def _touches(self, at: int) -> bool:
@@ -172,27 +201,51 @@ class Explanations:
             touches = self._touches_before(at), self._touches_after(at)
             return explains(word.folded, question.folded, touches=touches)
         if word.value is not None or not word.folded[0].isalpha():
-            return self._is_pair(at)
+            return self._is_pair(at) or self._is_pair(at + 1) or self._is_other_number(at, word)
+        if self._is_doer(at, word):
+            return True
         if not question.has(word) or word.key in question.candidates(self.gold.keys):
             return False
         return not self._extends_name(at, word) and not self._is_agent(at, word)
 
+    def _is_other_number(self, at: int, word: Word) -> bool:
+        """Return whether a number of the question is beside a gold answer without numbers."""
+        is_beside = not self.gold.values and not self._touches(at)
+        return is_beside and word.value is not None and self.question.has(word)
+
+    def _is_doer(self, at: int, word: Word) -> bool:
+        """Return whether a word before a mention is the noun of a verb of the question.
+
+        "The painter was …" is an answer to "Who painted it?", "the killer of …" is none.
+        """
+        if not self.question.has_doer(word) or self._is_mention(at - 1):
+            return False
+        is_of = at + 1 < len(self.words) and self.words[at + 1].folded in self.role.relations
+        return (
+            bool(self.mentions)
+            and at < self.mentions[0]
+            and not (is_of and self._is_mention(at + 2))
+        )
+
     def _is_pair(self, at: int) -> bool:
         """Return whether a word and the one before it are adjacent in the question."""
-        if not 0 < at < len(self.words):
-            return False
-        return (stem_of(self.words[at - 1]), stem_of(self.words[at])) in self.question.pairs
+        return 0 < at < len(self.words) and self._stems_at(at) in self.question.pairs
+
+    def _stems_at(self, at: int) -> tuple[str, str]:
+        """Return the stems of the word before a position and of the word at it."""
+        return stem_of(self.words[at - 1]), stem_of(self.words[at])
 
     def _extends_name(self, at: int, word: Word) -> bool:
         """Return whether a word of the question may be part of a longer name: "Kansas City"."""
         question = self.question
-        is_name = word.is_capital and at > 0 and not word.separator
+        is_capital = word.is_capital and "de" not in question.languages  # all its nouns have one
+        is_name = is_capital and at > 0 and not word.separator
         if is_name and question.capitals and stem_of(word) not in question.capitals:
             return True
-        may_extend = word.is_capital or word.key in question.types or word.key in EXTENDERS
+        may_extend = is_capital or word.key in EXTENDERS or ("whose", word.key) in question.asked
         if may_extend and self._continues(at - 1, at):
             return True
-        if not word.is_capital and (word.key in question.types or word.key not in EXTENDERS):
+        if not is_capital and (word.key in question.types or word.key not in EXTENDERS):
             return False
         after = at + 1
         if after < len(self.words) and self.words[after].folded == "of":
@@ -207,7 +260,7 @@ class Explanations:
 
     def _is_agent(self, at: int, word: Word) -> bool:
         """Return whether "by" makes an object of the question a subject: "killed by Caesar"."""
-        if at < 2 or self.words[at - 1].folded not in tables().agents:
+        if at < 2 or self.words[at - 1].folded not in self.role.agents:
             return False
         return self.question.objects.get((stem_of(self.words[at - 2]),)) == stem_of(word)
 
@@ -219,12 +272,13 @@ class Explanations:
         words, question = self.words, self.question
         if words[at].value is not None or not question.has_fixed_order:
             return True
-        start = at - 1 if at and is_article(words, at - 1) else at
+        start = at - 1 if at and is_article(words, at - 1, self.role) else at
         before = [stem_of(word) for word in words[max(start - 2, 0) : start]]
         if before and not words[start].separator and self.owner[start - 1] < 0:
             if (before[-1],) in question.objects or tuple(before) in question.objects:
-                return False
-            is_agent = words[start - 1].folded in tables().agents
+                is_noun = words[start - 1].folded.endswith(_NOUNS)  # "the novelist …"
+                return is_noun or words[0].folded in _OBJECTS
+            is_agent = words[start - 1].folded in self.role.agents
             if is_agent and before[0] in question.subjects:
                 return False  # "beaten by Frazier" to "Who did Ali beat?"
         if at + 1 == len(words) or words[at + 1].separator or self.owner[at + 1] >= 0:
@@ -243,7 +297,7 @@ class Explanations:
         if not self._is_mention(start - 1) or self.words[start].separator not in (",", "("):
             return False
         place = " ".join(word.folded for word in self.words[start:end])
-        if place not in tables().places:
+        if place not in self.role.places:
             return False
         first = start - 1
         while first and self.owner[first - 1] >= 0 and not self._begins_part(first):
@@ -261,6 +315,6 @@ class Explanations:
         return [fold(text) for text in (*self.context, *aliases)]
 
 
-def is_article(words: Sequence[Word], at: int) -> bool:
+def is_article(words: Sequence[Word], at: int, role: Tables) -> bool:
     """Return whether a word is an article that is the same as "or" in another language."""
-    return words[at].folded in tables().articles and not is_alternative(words, at)
+    return words[at].folded in role.articles and not is_alternative(words, at, role)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
@@ -31,11 +32,13 @@ class Alias(NamedTuple):
     answer    the number of its required answer
     words     its words
     is_weak   whether all are function words, so that it must be the whole answer: "It"
+    is_name   whether it is several words, each with a capital
     """
 
     answer: int
     words: tuple[Word, ...]
     is_weak: bool
+    is_name: bool
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Gold:
     values     the aliases that are one number or date, with the number of the required answer
     polar      whether the only answer is "yes" or "no"
     unspaced   the aliases in scripts without spaces, the longest first, with that number
+    weak_names  names of several function words, with that number: "The Who"
     """
 
     required: Required
@@ -64,6 +68,7 @@ class Gold:
     values: tuple[tuple[int, Value], ...]
     polar: Literal["yes", "no", ""]
     unspaced: tuple[tuple[str, int], ...]
+    weak_names: tuple[tuple[str, int], ...]
 
     def at(self, words: Sequence[Word], at: int) -> Iterator[Alias]:
         """Yield the aliases with the keys of the words at a position, the longest first."""
@@ -123,7 +128,13 @@ def read_gold(required: Required) -> Gold:
         values=tuple(_values(aliases)),
         polar=_polar(readable),
         unspaced=tuple(sorted(dict.fromkeys(unspaced), key=lambda pair: -len(pair[0]))),
+        weak_names=tuple(_weak_names(readable, aliases)),
     )
+
+
+def _weak_names(required: Required, aliases: Sequence[Alias]) -> Iterator[tuple[str, int]]:
+    for answer in {alias.answer for alias in aliases if alias.is_weak}:
+        yield from ((each, answer) for each in required[answer] if _CAPITALS.fullmatch(each))
 
 
 def _readable(aliases: tuple[str, ...]) -> tuple[str, ...]:
@@ -147,9 +158,13 @@ def _aliases(required: Required) -> Iterator[Alias]:
                     all(word.folded in role.english_function for word in words)
                     and not spelling.isupper()
                 )
-                yield Alias(answer, words, is_weak)
+                is_name = len(words) > 1 and all(word.is_capital for word in words)
+                yield Alias(answer, words, is_weak, is_name)
 
 
+_CAPITALS = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+)+")
+_SLASH = re.compile(r"(?<=[^\W\d_])/(?=[^\W\d_])")
+_RANGE = re.compile(r"(\d{1,9}) ?(?:[-–—]|to) ?(\d{1,9})")
 _OPTIONAL = re.compile(r"^\([^()]{1,80}\)|\([a-z\d][^()]{0,80}\)|(?<=\w )\([^()]{1,80}\) (?=\w)")
 """A part in parentheses: "(I Can't Get No) Satisfaction", "Echidna (animal)"."""
 _JOINED = re.compile(r"([^,;]{1,80}) (?:and|&) ([^,;]{1,80})")
@@ -160,6 +175,11 @@ def _spellings(alias: str) -> Iterator[str]:
     yield alias
     if "(" in alias and any(map(str.isalnum, bare := _OPTIONAL.sub("", alias))):
         yield bare
+    if "/" in alias:
+        yield _SLASH.sub(" ", alias)
+    if limits := _RANGE.fullmatch(alias):
+        first, last = limits.groups()
+        yield from (f"{first} to {last}", f"from {first} to {last}", f"between {first} and {last}")
     if (pair := _JOINED.fullmatch(alias)) and alias.count(" and ") + alias.count("&") == 1:
         yield f"{pair[2]} and {pair[1]}"
 
@@ -173,8 +193,13 @@ def _stems(aliases: Sequence[Alias]) -> Iterator[str]:
 
 def _values(aliases: Sequence[Alias]) -> Iterator[tuple[int, Value]]:
     for alias in aliases:
-        if len(alias.words) == 1 and alias.words[0].value is not None:
-            yield alias.answer, alias.words[0].value
+        if len(alias.words) != 1:
+            continue
+        word = alias.words[0]
+        if word.value is not None:
+            yield alias.answer, word.value
+        elif month := tables().months.get(word.folded):
+            yield alias.answer, Value("date", Fraction(0), month=month)
 
 
 def _polar(required: Required) -> Literal["yes", "no", ""]:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, lru_cache
-from typing import NamedTuple, TypeVar
+import re
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache, cached_property, lru_cache
+from itertools import islice
+from typing import NamedTuple
 
-from rag_rewards.matching.gold import Required, read_gold, required_answers
-from rag_rewards.matching.plain import may_mention
+from rag_rewards.matching.gold import Alias, Gold, Required, in_memory, read_gold, required_answers
 from rag_rewards.matching.question import read_question, stem_of
-from rag_rewards.matching.reading import read_words, without_formatting
+from rag_rewards.matching.reading import key_of, read_words, without_formatting
 from rag_rewards.matching.refusals import is_refusal
 from rag_rewards.matching.tables import tables
 from rag_rewards.matching.unspaced import explains, is_unspaced, mark_mentions, marked_answer
+from rag_rewards.matching.values import VALUE_WORDS, unit_of
 from rag_rewards.matching.words import Word
 from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.hidden import is_unreadable, shown
-from rag_rewards.text.normalize import fold
+from rag_rewards.text.normalize import ARTICLES, fold
 
 _QUESTION_MARKS = ("?", "？", "؟")
+_RUN = re.compile(r"[^\W\d_]+")
+_DIGIT = re.compile(r"\d")
+_FORMATTING = "\\*_`{"
+_UNLIKE_RUNS = re.compile(
+    "[\xad\u0130\u0300-\u1fff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2c00-\U0010ffff]"
+)
+"""Letters that are not Latin or not seen."""
+_INITIAL = re.compile(r"\.(?:(?<=\b[^\W\d_a-z]\.)|(?<=\b[^\W\d_a-z][a-z]\.))")
+_BETWEEN_SENTENCES = re.compile(r"(?<=[a-z]{3}[.!?])\s{1,8}(?=[A-Z])")
+_SPELLING = re.compile("e|or|iz")
+_SIGN_WORDS = frozenset("and percent degree dollar euro pound yen rupee".split())
+_VALUE = "0"
+"""The key of all values."""
 _LONGEST_NAME = 6  # words
+_MOST_NAMES = 32  # aliases in one pattern
+_LONG_WORD = 4  # letters
+_MOST_GOLDS = 64  # gold answers whose mentions in one text are in memory
 _LONG = 20_000  # characters of a text of which only few are kept in memory
-T = TypeVar("T")
 _CONNECTIVES = frozenset("hence so therefore thus".split())
 
 
@@ -46,10 +63,10 @@ def stated_answers(
     """
     required = required_answers(gold)
     nothing = [False] * len(required)
-    if not may_mention(statement, required):
+    if not _may_mention(statement, required):
         return nothing
-    words = _words(_marked(statement, required))
-    mentioned = _mentioned(words, required)
+    read = _read(_marked(statement, required))
+    words, mentioned = read.words, read.mentioned(required)
     if not any(mentioned) or not _is_statement(statement, question, required):
         return nothing
     if _declines(statement, required):
@@ -59,6 +76,60 @@ def stated_answers(
         return nothing
     is_turned = sources is not None and _turns(words, [question, *sources])
     return nothing if is_turned else mentioned
+
+
+def _may_mention(text: str, required: Required) -> bool:
+    """Return whether a text may contain a gold answer, without a full read."""
+    needles = _needles(required)
+    if needles is None:
+        return True
+    if text.isascii() and needles.beginnings and not _has_other_words(text):
+        lower = text.lower()
+        if not any(map(lower.__contains__, needles.beginnings)):
+            return False
+    keys = _read(text).keys
+    return keys is None or not needles.keys.isdisjoint(keys)
+
+
+def _has_other_words(text: str) -> bool:
+    """Return whether the words of a text can be other than its runs of letters."""
+    if any(map(text.__contains__, _FORMATTING)) or _INITIAL.search(text):
+        return True
+    return not text.isascii() and _UNLIKE_RUNS.search(text) is not None
+
+
+class _Needles(NamedTuple):
+    """Words of which a text with a gold answer has one.
+
+    keys        the longest word of each alias; a digit stands for a value
+    beginnings  the letters with which these words begin in each spelling, or nothing
+    """
+
+    keys: frozenset[str]
+    beginnings: tuple[str, ...]
+
+
+def _beginning(key: str) -> str:
+    """Return the letters with which a word begins in each of its spellings.
+
+    Spellings differ at the end, and after the second letter in "ae", "our" and "is".
+    """
+    return key[:2] + _SPELLING.split(key[2 : min(len(key) - 3, 6)])[0]
+
+
+@in_memory
+def _needles(required: Required) -> _Needles | None:
+    """Return words for a search, or None if an alias has no word of letters."""
+    needles = set[str]()
+    for alias in read_gold(required).aliases:
+        words = [word.key for word in alias.words if word.value is None]
+        letters = [key for key in words if key.isalpha() and key not in _SIGN_WORDS]
+        if words and not letters:
+            return None
+        needles.add(max(letters, key=len) if letters else _VALUE)
+    beginnings = {_beginning(key) for key in needles}
+    is_slow = _VALUE in needles or len(beginnings) > _MOST_NAMES
+    return _Needles(frozenset(needles), () if is_slow else tuple(beginnings))
 
 
 def _is_statement(text: str, question: str, required: Required) -> bool:
@@ -82,13 +153,12 @@ def _marked(text: str, required: Required) -> str:
 
 def _turns(words: Sequence[Word], sources: Sequence[str]) -> bool:
     """Return whether a word turns the meaning of the sources."""
-    role, texts = tables(), [fold(text) for text in sources]
-    turning = {word.folded for word in words} & role.turning
-    if turning and not turning <= {w.folded for text in sources for w in _words(text)}:
+    turning = tables().turning.intersection([word.folded for word in words])
+    if not all(any(_read(text).has_folded(word) for text in sources) for word in turning):
         return True
     unspaced = " ".join(word.folded for word in words if is_unspaced(word.folded))
-    strings = [string for string in role.turning_strings if string in unspaced]
-    return not all(any(string in text for text in texts) for string in strings)
+    strings = [string for string in tables().turning_strings if string in unspaced]
+    return not all(any(string in _read(text).folded for text in sources) for string in strings)
 
 
 def mentioned_answers(text: str, gold: str | Sequence[str] | Sequence[Sequence[str]]) -> list[bool]:
@@ -98,7 +168,7 @@ def mentioned_answers(text: str, gold: str | Sequence[str] | Sequence[Sequence[s
     [True, False]
     """
     required = required_answers(gold)
-    return _mentioned(_words(_marked(text, required)), required)
+    return _read(_marked(text, required)).mentioned(required)
 
 
 def agrees(
@@ -123,48 +193,155 @@ def agrees(
         return False
     golds = tuple(required[n] for n in stated)
     read = read_question(question)
-    rest = [word for _, word in _content(statement, golds) if not read.has(word)]
-    names = [word for word in rest if _is_name(word)]
-    others = [word for word in rest if closely and not _is_name(word)]
+    rest = [each for each in _content(statement, golds) if each.stem not in read.stems]
+    names = [each for each in rest if _is_name(each.word)]
+    others = [each for each in rest if closely and not _is_name(each.word)]
     is_polar = bool(read_gold(required).polar)
     return any(
         _is_half_known(names, source, question) and _is_half_known(others, source, question)
         for source in sources
-        if is_polar or any(mentioned_answers(source, golds))
+        if is_polar or _mentions_any(source, golds)
     )
 
 
-def _is_half_known(words: Sequence[Word], source: str, question: str) -> bool:
-    return 2 * sum(_is_known(word, source, question) for word in words) >= len(words)
+def _is_half_known(words: Sequence[_Content], source: str, question: str) -> bool:
+    if not words:
+        return True
+    # Values are last, because they need a full read of the source.
+    ordered = sorted(words, key=lambda each: each.word.value is not None)
+    known = (each for each in ordered if _is_known(each, source, question))
+    half = (len(words) + 1) // 2
+    return next(islice(known, half - 1, None), None) is not None
 
 
 def _is_name(word: Word) -> bool:
     return word.is_capital or word.value is not None
 
 
-def _is_known(word: Word, source: str, question: str) -> bool:
+def _is_known(content: _Content, source: str, question: str) -> bool:
     """Return whether a source contains a word, or a text without spaces together with a question.
 
     A part of a text without spaces can also be a function word.
     """
-    if is_unspaced(word.folded):
-        return explains(word.folded, _folded(f"{question} {source}"))
-    return stem_of(word) in _stems(source)
+    if is_unspaced(content.word.folded):
+        return explains(content.word.folded, _read(f"{question} {source}").folded)
+    return _read(source).has(content)
 
 
-def _in_memory(read: Callable[[str], T], texts: int) -> Callable[[str], T]:
-    """Return a function that keeps its last values: of many short texts, and of few long ones."""
-    short, long = lru_cache(maxsize=texts)(read), lru_cache(maxsize=2)(read)
+def _mentions_any(source: str, golds: Required) -> bool:
+    """Return whether a source contains a gold answer as whole words."""
+    if not _may_mention(source, golds):
+        return False
+    read, names = _read(source), _plain_names(golds)
+    if names is not None and read.keys is not None and names.search(read.folded):
+        return True
+    return any(mentioned_answers(source, golds))
 
-    def read_once(text: str) -> T:
-        return (short if len(text) <= _LONG else long)(text)
 
-    return read_once
+@in_memory
+def _plain_names(required: Required) -> re.Pattern[str] | None:
+    """Return a pattern of the aliases of letters, or None without any.
+
+    No word is a part of a value. Therefore a full read finds these words as well.
+    """
+    parts = tables().months.keys() | _SIGN_WORDS
+    names = [
+        " ".join(word.folded for word in alias.words)
+        for alias in read_gold(required).aliases[:_MOST_NAMES]
+        if max(len(word.folded) for word in alias.words) >= _LONG_WORD
+        and not any(word.folded in parts or unit_of(word) for word in alias.words)
+        and all(word.value is None and word.folded.isalpha() for word in alias.words)
+    ]
+    return re.compile(rf"(?<![\w+#'])(?:{'|'.join(names)})(?![\w+#'])") if names else None
 
 
-_words = _in_memory(read_words, 128)
-_folded = _in_memory(fold, 64)
-_stems = _in_memory(lambda text: frozenset(map(stem_of, _words(text))), 64)
+class _Text:
+    """A text that is read once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._mentioned: dict[Required, list[bool]] = {}
+
+    def mentioned(self, required: Required) -> list[bool]:
+        """Return for each required answer whether the text contains it."""
+        if required not in self._mentioned:
+            if len(self._mentioned) >= _MOST_GOLDS:
+                self._mentioned.clear()
+            self._mentioned[required] = _mentioned(self.words, required)
+        return list(self._mentioned[required])
+
+    @cached_property
+    def words(self) -> list[Word]:
+        return read_words(self.text)
+
+    @cached_property
+    def folded(self) -> str:
+        return fold(self.text)
+
+    @cached_property
+    def _runs(self) -> frozenset[str]:
+        return frozenset(_RUN.findall(self.folded))
+
+    @cached_property
+    def keys(self) -> frozenset[str] | None:
+        """The keys of its words and of others, or None if a run of letters need not be a word."""
+        if _has_other_words(self.text):
+            return None
+        has_value = _DIGIT.search(self.folded) or not VALUE_WORDS.isdisjoint(self._runs)
+        return frozenset([*map(key_of, self._runs), _VALUE][: None if has_value else -1])
+
+    @cached_property
+    def _stems_of_runs(self) -> frozenset[str]:
+        return frozenset(map(_stem_of_run, self._runs))
+
+    @cached_property
+    def _stems(self) -> frozenset[str]:
+        return frozenset(map(stem_of, self.words))
+
+    @cached_property
+    def _values(self) -> frozenset[str]:
+        """The keys of its values. Sentences without a value are not read."""
+        sentences = map(_read, _BETWEEN_SENTENCES.split(self.text))
+        return frozenset(
+            word.key
+            for each in sentences
+            if each.keys is None or _VALUE in each.keys
+            for word in each.words
+            if word.value is not None
+        )
+
+    @cached_property
+    def small_words(self) -> frozenset[str]:
+        """The function words, if runs of letters are words and none is a value."""
+        return (tables().function & self._runs) - ARTICLES
+
+    def has(self, content: _Content) -> bool:
+        """Return whether it contains a word with the same stem."""
+        word = content.word
+        if word.value is not None:
+            return content.stem in self._values
+        if self.keys is None or not word.folded.isalpha():
+            return content.stem in self._stems
+        return content.stem in self._stems_of_runs
+
+    def has_folded(self, word: str) -> bool:
+        """Return whether it contains a word with this folded form."""
+        if self.keys is None or not word.isalpha():
+            return any(each.folded == word for each in self.words)
+        return word in self._runs
+
+
+@lru_cache(maxsize=16384)
+def _stem_of_run(run: str) -> str:
+    return stem_of(Word(key_of(run), run))
+
+
+_read_short, _read_long = lru_cache(maxsize=128)(_Text), lru_cache(maxsize=2)(_Text)
+
+
+def _read(text: str) -> _Text:
+    """Return a text that is read once. Many short texts stay in memory, and few long ones."""
+    return (_read_short if len(text) <= _LONG else _read_long)(text)
 
 
 def rivals(
@@ -183,21 +360,41 @@ def rivals(
         return [False] * len(statements)
     if any(is_refusal(each) and paraphrases(each, question) for each in statements):
         return [True] * len(statements)
-    frames = [_frame(statement, required, question) for statement in statements]
-    others = {each.words for each in frames if each.names_other}
-    return [each.states and not others.isdisjoint((each.words, each.new_words)) for each in frames]
+    stating = [
+        _frame(each, required, question) if _may_mention(each, required) else None
+        for each in statements
+    ]
+    small = {each.small for each in stating if each} | {frozenset()}
+    frames = [
+        frame or (_frame(each, required, question) if _has_small(each, small) else None)
+        for each, frame in zip(statements, stating, strict=True)
+    ]
+    others = {each.words for each in frames if each and each.names_other}
+    return [
+        bool(each and each.states) and not others.isdisjoint((each.words, each.new_words))
+        for each in frames
+    ]
+
+
+def _has_small(text: str, small: Collection[frozenset[str]]) -> bool:
+    """Return whether a text may have one of these sets of function words."""
+    read = _read(text)
+    is_plain = read.keys is not None and _VALUE not in read.keys and "'" not in read.folded
+    return not is_plain or read.small_words in small
 
 
 class _Frame(NamedTuple):
     """What a statement says of a name.
 
     words        its words beside the name
+    small        its function words
     new_words    those that are not in the question
     states       whether it contains a gold answer
     names_other  whether it names only something else
     """
 
     words: frozenset[str]
+    small: frozenset[str]
     new_words: frozenset[str]
     states: bool
     names_other: bool
@@ -206,28 +403,38 @@ class _Frame(NamedTuple):
 def _frame(text: str, required: Required, question: str) -> _Frame:
     read = read_question(question)
     content = list(_content(text, required))
-    new = [(at, word) for at, word in content if not read.has(word)]
-    names = [at for at, word in new if _is_name(word) or not at]
-    small = (word.folded for word in _words(text) if word.folded in tables().function)
-    words = frozenset(stem_of(word) for at, word in content if at not in names).union(small)
-    new_words = frozenset(stem_of(word) for at, word in new if at not in names)
+    new = [each for each in content if each.stem not in read.stems]
+    names = [each.at for each in new if _is_name(each.word) or not each.at]
+    small = tables().function.intersection([word.folded for word in _read(text).words])
+    words = small.union(each.stem for each in content if each.at not in names)
+    new_words = frozenset(each.stem for each in new if each.at not in names)
     states = any(mentioned_answers(text, required))
     is_one_name = bool(names) and names[-1] - names[0] < _LONGEST_NAME
-    return _Frame(words, new_words, states, is_one_name and not states)
+    return _Frame(words, small, new_words, states, is_one_name and not states)
 
 
-def _content(text: str, required: Required) -> Iterator[tuple[int, Word]]:
-    """Yield the words with content that are not in gold answers, with their positions.
+class _Content(NamedTuple):
+    """A word with content, its position and its stem."""
+
+    at: int
+    word: Word
+    stem: str
+
+
+def _content(text: str, required: Required) -> Iterator[_Content]:
+    """Yield the words with content that are not in gold answers.
 
     The first word of a sentence counts as a word without a capital.
     """
-    words, function = _words(_marked(text, required)), _small_words()
+    words, function = _read(_marked(text, required)).words, _small_words()
     covered = _positions(words, required)
     for at, word in enumerate(words):
         if at in covered or word.folded in function or word.is_sign:
             continue
-        is_first = not at or not set(word.separator).isdisjoint(".!?\n")
-        yield at, word._replace(is_capital=word.is_capital and not is_first)
+        stem = stem_of(word)
+        if word.is_capital and (not at or not set(word.separator).isdisjoint(".!?\n")):
+            word = word._replace(is_capital=False)
+        yield _Content(at, word, stem)
 
 
 @cache
@@ -241,21 +448,25 @@ def _positions(words: Sequence[Word], required: Required) -> set[int]:
     covered = set[int]()
     if not required:
         return covered
-    gold = read_gold(required)
-    for at in range(len(words)):
-        for alias in gold.at(words, at):
-            covered.update(range(at, at + len(alias.words)))
+    for at, alias in _aliases_in(words, read_gold(required)):
+        covered.update(range(at, at + len(alias.words)))
     return covered
+
+
+def _aliases_in(words: Sequence[Word], gold: Gold) -> Iterator[tuple[int, Alias]]:
+    """Yield the aliases that words contain, each with its position."""
+    for at, word in enumerate(words):
+        if word.key in gold.lengths:
+            yield from ((at, alias) for alias in gold.at(words, at))
 
 
 def _mentioned(words: Sequence[Word], required: Required) -> list[bool]:
     gold = read_gold(required)
-    has_marks = bool(gold.unspaced)
     has_mention = [False] * len(required)
-    for at, word in enumerate(words):
-        marked = marked_answer(word.folded) if has_marks and word.is_sign else None
+    for _, alias in _aliases_in(words, gold):
+        has_mention[alias.answer] = True
+    for word in words if gold.unspaced else ():
+        marked = marked_answer(word.folded) if word.is_sign else None
         if marked is not None:
             has_mention[marked] = True
-        for alias in gold.at(words, at):
-            has_mention[alias.answer] = True
     return has_mention

@@ -15,13 +15,14 @@ from typing import NamedTuple
 from rag_rewards.matching.gold import STEM, Required, in_memory
 from rag_rewards.matching.reading import key_of
 from rag_rewards.matching.refusals import refusals
-from rag_rewards.matching.tables import tables
+from rag_rewards.matching.tables import tables, words_of_all
 from rag_rewards.matching.values import VALUE_WORDS
 from rag_rewards.text.normalize import ARTICLES, fold
 
 _LETTERS = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ ,.\-]{1,400}")
 _NO_MARKS = str.maketrans(",.-", "   ")
 _NO_SPACES = str.maketrans("", "", " .-")
+_NO_JOINTS = str.maketrans("", "", " .-/'")
 _SHARED = 3  # letters that a word of the question may share with a word of the answer
 
 
@@ -41,10 +42,12 @@ class Spellings(NamedTuple):
 
     folded  with case and typography folded
     bare    also without an article before them and punctuation after them
+    joined  of letters only, also without spaces and hyphens: "acdc"
     """
 
     folded: frozenset[str]
     bare: frozenset[str]
+    joined: frozenset[str]
 
 
 def bare_text(folded: str) -> str:
@@ -53,14 +56,21 @@ def bare_text(folded: str) -> str:
     return rest if rest and first in ARTICLES else folded.rstrip(" .!")
 
 
+def joined_text(folded: str) -> str:
+    """Return a folded text without an article and without what joins its letters: "acdc"."""
+    bare = bare_text(folded)
+    return bare.translate(_NO_JOINTS) if bare[:1].isalpha() and bare[-1].isalpha() else ""
+
+
 @in_memory
 def read_spellings(required: Required) -> Spellings:
     """Return the spellings of gold answers, or none for several required answers."""
     if len(required) != 1:
-        return Spellings(frozenset(), frozenset())
+        return Spellings(frozenset(), frozenset(), frozenset())
     folded = frozenset(fold(alias.strip()) for alias in required[0] if alias.strip())
     names = [bare for bare in map(bare_text, folded) if len(bare) > 1 and not bare[-1].isdigit()]
-    return Spellings(folded, frozenset(names) - tables().function)
+    joined = frozenset(each for each in map(joined_text, names) if len(each) > 3 and each.isalpha())
+    return Spellings(folded, frozenset(names) - tables().function, joined - tables().function)
 
 
 @in_memory
@@ -130,5 +140,5 @@ def _vocabulary() -> frozenset[str]:
     """Return the words that a full read may explain."""
     role = tables()
     places = {word for place in role.places for word in place.split()}
-    others = (role.function, role.titles, role.joining, role.articles, role.alternatives)
-    return frozenset(places).union(role.forms, role.degrees, role.yes, role.no, *others)
+    others = words_of_all("function", "titles", "joining", "articles", "alternatives", "degrees")
+    return others.union(("mt", "st"), places, role.forms, role.yes, role.no)

@@ -22,8 +22,23 @@ _FORMATTING = re.compile(r"(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])([^*_`\n]{1,300})(
 _NESTED = 3  # levels of formatting
 _ELEMENT = re.compile(r"</?(?:b|i|em|strong|u|p|span|br|mark)\s?/?>", re.IGNORECASE)
 _HEADING = re.compile(r"^[ \t]{0,3}(?:#{1,6}|[-*•+])[ \t]{1,3}", re.MULTILINE)
-_HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_SIMPLE = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*\.?")
+_LOWERED = re.compile("(?<=[A-Za-z)])[\u2080-\u2089]+")
+_PLAIN_WRITING = (
+    (re.compile(r"(?<=[A-Za-z)])_(?:\{(\d{1,3})\}|(\d{1,3}))"), r"\1\2"),  # CO_2
+    (re.compile(r"\b(\d{1,2}):00(?=\s?[ap]\.?\s?m\b)", re.IGNORECASE), r"\1"),
+    (re.compile(r"(?<=\d)\s?([ap])\.?\s?m\b\.?", re.IGNORECASE), r" \1m"),  # 7 p.m.
+    (re.compile(r"\bU\.?S\.?\s?(?=\$|dollars?\b)|\bUSD(?=\s?\$)"), ""),
+    (re.compile(r"\bUSD\s?(?=\d)"), "$"),
+    (re.compile(r"\bv(?=\d+\.\d)"), ""),  # v3.6
+    (re.compile(r"(?<=\d)['’](?=[^\W\d_s])"), " "),  # 81'dir
+    (re.compile(r"\((?:Doc|Document|Source|Passage) \d{1,3}\)", re.IGNORECASE), " "),
+)
+"""Spellings of formulas, times and amounts, and the form that is read."""
+_HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
+    zero + digit: ord("0") + digit for zero in (0x660, 0x6F0, 0x966) for digit in range(10)
+}
+"""Full-width characters, and Arabic, Persian and Indian digits, as ASCII."""
+_SIMPLE = re.compile(r"(?:[A-Za-z]+[,;:]? |[A-Za-z]{3,}\. )*[A-Za-z]+[,;:.]?")
 _ACCENTS = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f"
 _ACCENT = re.compile("[\u0300-\u036f]")
 _VOWELS = "\u0900-\u0963\u0971-\u0e4e"
@@ -50,6 +65,7 @@ _CONTRACTIONS = frozenset("t re ll ve d m".split())
 _LETTERS = {
     ord("ø"): "o", ord("ł"): "l", ord("đ"): "d", ord("ı"): "i", ord("æ"): "ae", ord("œ"): "oe",
 }  # fmt: skip
+_ABBREVIATIONS = {"mt": "mount", "st": "saint"}
 _LONGEST_WORD = 40  # letters of a word that is kept in memory
 
 
@@ -58,6 +74,9 @@ def without_formatting(text: str) -> str:
     text = plain_latex(text.strip().replace("\\boxed{", "\\text{"))
     if not text.isascii():
         text = text.translate(_HALF_WIDTH)
+        text = _LOWERED.sub(lambda each: unicodedata.normalize("NFKC", each[0]), text)
+    for pattern, plain in _PLAIN_WRITING:
+        text = pattern.sub(plain, text)
     if "[" in text or "【" in text:
         text = MARKER.sub(" ", text)
     if "*" in text or "_" in text or "`" in text:
@@ -75,11 +94,20 @@ def read_words(text: str) -> list[Word]:
     ['us', 'paid', '1000 dollar', 'on', '1999-03-05']
     """
     if _SIMPLE.fullmatch(text):
-        return read_values(_without_articles([_word(p) for p in text.rstrip(".").split(" ")]))
+        return read_values(_without_articles(list(_simple_words(text))))
     bare = without_formatting(text)
     if is_unspaced(bare):
         bare = with_spaces(bare)
     return read_values(_without_articles(_joined_initials(_Reader(bare).read())))
+
+
+def _simple_words(text: str) -> Iterator[Word]:
+    """Yield the words of a text in which one mark and one space can be between two words."""
+    separator = ""
+    for piece in text.split(" "):
+        word = _word(piece.rstrip(",;:."))
+        yield word._replace(separator=separator) if separator else word
+        separator = "" if piece[-1].isalpha() else piece[-1]
 
 
 class _Reader:
@@ -128,8 +156,10 @@ class _Reader:
                 self.words[-1] = self.words[-1]._replace(key=text, folded=text, value=None)
                 return
             if not piece.isascii() and piece.startswith(tables().counters):
-                self._add(Word(piece[0], piece[0]))
-                self._add_letters(piece[1:])
+                count = next(each for each in tables().counters if piece.startswith(each))
+                self._add(Word(count, count))
+                if piece != count:
+                    self._add_letters(piece[len(count) :])
                 return
         if piece in _FRACTIONS:
             self._add_fraction(_FRACTIONS[piece])
@@ -164,7 +194,8 @@ class _Reader:
         last = self.words[-1] if self.glued else None
         is_before_word = following.isalnum()
         is_short = last is not None and (last.value is not None or len(last.folded) == 1)
-        if sign == "!" and (is_short or (last is None and is_before_word)):
+        is_factorial = is_short and not _is_large(last)
+        if sign == "!" and (is_factorial or (last is None and is_before_word)):
             self._add(Word(sign, sign, is_sign=True), glues=False)  # "5!", "!Paris"
         elif sign in _SEPARATORS:
             if sign == "." and last and len(last.folded) <= 2 and last.is_capital:
@@ -185,6 +216,11 @@ class _Reader:
             self._add(Word(_CURRENCIES.get(sign, sign), sign, is_sign=True), glues=False)
 
 
+def _is_large(word: Word | None) -> bool:
+    value = word.value if word else None
+    return value is not None and (value.kind != "number" or value.number >= 100)
+
+
 def _word(piece: str) -> Word:
     """Return the word of ASCII letters."""
     return _short_word(piece) if len(piece) <= _LONGEST_WORD else Word(piece.lower(), piece.lower())
@@ -194,8 +230,11 @@ def _word(piece: str) -> Word:
 def _short_word(piece: str) -> Word:
     folded = piece.lower()
     value = ordinal_of(folded)
+    is_capital = piece[0] != folded[0]
     key = value.key if value else key_of(folded)
-    return Word(key, folded, value=value, is_capital=piece[0] != folded[0])
+    if is_capital:
+        key = _ABBREVIATIONS.get(key, key)
+    return Word(key, folded, value=value, is_capital=is_capital)
 
 
 def _split(piece: str) -> Iterator[Word]:

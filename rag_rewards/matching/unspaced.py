@@ -43,6 +43,13 @@ def mark_mentions(text: str, aliases: Sequence[tuple[str, int]]) -> str:
     return folded
 
 
+def mark_names(text: str, names: Sequence[tuple[str, int]]) -> str:
+    """Return a text with the private character of its answer in place of each name."""
+    for name, answer in names:
+        text = re.sub(rf"\b{re.escape(name)}\b", f" {chr(_FIRST_MARK + answer % _MARKS)} ", text)
+    return text
+
+
 def marked_answer(sign: str) -> int | None:
     """Return the required answer that a private character marks, or None."""
     number = ord(sign[0]) - _FIRST_MARK
@@ -61,8 +68,10 @@ def explains(text: str, question: str, *, touches: tuple[bool, bool] = (False, F
     turning = tables().turning_strings + tables().asking_strings
     if len(text) > _LONGEST or any(word in text for word in turning):
         return False
-    asking = tables().asking_strings if touches[0] else ()
-    if any(f"{word}{text}" in question for word in asking):
+    asking = tables().asking_strings
+    if touches[0] and any(f"{word}{text}" in question for word in asking):
+        return True
+    if touches[1] and any(f"{text}{word}" in question for word in asking):
         return True
     is_reached = [True] + [False] * len(text)
     for at in range(len(text)):

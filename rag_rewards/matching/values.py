@@ -39,10 +39,10 @@ VALUE_WORDS = NUMBER_WORDS | _ORDINALS.keys() | {"half", "quarter"}
 _UNIT_NAMES = """
 km: kilometer kilometre kilómetro chilometro kilomètre километр километра километров км 公里;
 m: meter metre metro mètre метр метра метров м 米; cm: centimeter centimetre; mm: millimeter
-millimetre; mile: mi; foot: feet ft; inch:; kg: kilogram kilo; g: gram; lb:; ton: tonne; l:
+millimetre; mile: mi; foot: feet ft; inch:; kg: kilogram kilo; g: gram; lb: lbs; ton: tonne; l:
 liter litre; percent: percentage prozent процент procent; degree:; celsius: c; fahrenheit:
-f; second: sec; minute: min; hour: hr h; day:; week:; month:; year: yr; dollar: usd; euro:
-eur; pound: gbp; yen: jpy; rupee: inr; mph: mile-hour; kmh: kph km-hour kilometer-hour
+f; second: sec; minute: min mins; hour: hr hrs h; day:; week:; month:; year: yr yrs; dollar: usd;
+euro: eur; pound: gbp; yen: jpy; rupee: inr; mph: mile-hour; kmh: kph km-hour kilometer-hour
 kilometre-hour km-h; am:; pm:; bc: bce
 """
 _UNITS = {
@@ -134,7 +134,8 @@ def _joined_numbers(words: list[Word]) -> list[Word]:
     position = 0
     for text, count in number_spans(written):
         number, first = number_of(text), run[position]
-        joined.append(_with_value(first, number) if number else first)
+        is_new = number is not None and number != first.value
+        joined.append(_with_value(first, number) if number and is_new else first)
         position += count
     return joined
 
@@ -353,6 +354,8 @@ def compare(gold: Value, answer: Value) -> Comparison:
         return _compare_dates(gold, answer)
     if gold.kind != answer.kind:
         return "unclear"
+    if "degree" in (gold.unit, answer.unit) and gold.number == answer.number:
+        return "same" if gold.unit == answer.unit else "unclear"
     if gold.unit == answer.unit:
         return "same" if gold.number == answer.number else "different"
     if not gold.unit or not answer.unit:

@@ -38,7 +38,7 @@ def format_match(
 
 
 def _has_word(text: str) -> bool:
-    return any(
+    return text[:1].isalpha() or any(
         character.isalnum() or category(character) == _SYMBOL
         for character in strip_markers(text, _MARKERS)
     )

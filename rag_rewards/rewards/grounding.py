@@ -12,6 +12,7 @@ import msgspec
 
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need
+from rag_rewards.matching.gold import Required, in_memory
 from rag_rewards.matching.mentions import agrees, rivals, stated_answers
 from rag_rewards.rewards.correctness import supported_answers
 from rag_rewards.rewards.format import Format
@@ -218,7 +219,7 @@ class Grounding:
             return self.detector.refused(rollout, answer)
         gold: tuple[str, ...] = ()
         if rollout.answers is not None and rollout.answer_kind != "claims":
-            gold = tuple(squad(alias) for aliases in rollout.gold for alias in aliases)
+            gold = _squad_forms(rollout.gold)
         # `needs` requests the similarity of the whole answer.
         semantic = self.detector.matcher == "semantic"
         bare = answer if semantic else " ".join(s.text for s in parts)
@@ -418,6 +419,11 @@ def _copies(rollout: Rollout, answer: str, pattern: re.Pattern[str]) -> bool:
         return False
     bare = strip_markers(answer, pattern)
     return sum(bool(text) and text in bare for text in texts) >= min(_MANY_COPIES, len(texts))
+
+
+@in_memory
+def _squad_forms(required: Required) -> tuple[str, ...]:
+    return tuple(squad(alias) for aliases in required for alias in aliases)
 
 
 def _stating(checked: Sequence[_Checked], answer: int) -> list[_Checked]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import cache
+from itertools import chain
 
 from rag_rewards.text.normalize import EDGES, fold, squad
-from rag_rewards.text.refusal_words import english, foreign
+from rag_rewards.text.refusal_words import LATIN, english, foreign
 from rag_rewards.text.statements import sentences
 
 _FAR = 3  # words between a word of absence and the verb that it denies
 _LONGEST = 2_000  # characters; a longer text is an answer
+_FREQUENT = ("not ", "n't ", "no ", "un")  # in most phrases
 _SHORT = 4  # characters; a phrase that is not longer is a whole word
 _BETWEEN_WORDS = re.compile(r"[^\w'’]+")
 _WORDS = english()
@@ -44,16 +46,34 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
     """
     if len(answer) > _LONGEST:
         return False
-    found = False
-    for sentence in sentences(fold(answer)):
+    folded, found = fold(answer), False
+    if not _has_phrase(folded):
+        return False
+    for sentence in sentences(folded):
         words = squad(sentence)
         if not words:
             continue
-        refuses = any(map(sentence.__contains__, _WORDS.phrases)) or _languages_of(sentence)
-        if not refuses or mentions(words, gold):
+        if not _has_phrase(sentence) or mentions(words, gold):
             return False
         found = True
     return found
+
+
+def _has_phrase(folded: str) -> bool:
+    phrases = _english_phrases()
+    parts = filter(folded.__contains__, phrases)
+    is_english = any(phrase in folded for part in parts for phrase in phrases[part])
+    return is_english or bool(_languages_of(folded))
+
+
+@cache
+def _english_phrases() -> dict[str, list[str]]:
+    """Return the English phrases by a part that all of a list have."""
+    phrases: dict[str, list[str]] = {}
+    for phrase in _WORDS.phrases:
+        part = next((part for part in _FREQUENT if part in phrase), phrase.split()[0])
+        phrases.setdefault(part, []).append(phrase)
+    return phrases
 
 
 def paraphrases(answer: str, question: str) -> bool:
@@ -170,25 +190,41 @@ def _languages_of(folded: str) -> set[str]:
     A phrase in Latin letters is at the beginning of a word. It can end inside a word, unless it is
     short: "boh" is not in "Bohemian".
     """
-    latin, others = _phrases()
+    first, alone, others = _phrases()
     spaced = _spaced(folded)
-    codes = {code for phrase, code in latin if phrase in spaced}
-    if not folded.isascii():
+    phrases = [*alone, *chain.from_iterable(first.get(word, ()) for word in set(spaced.split()))]
+    codes = {code for phrase, code in phrases if phrase in spaced}
+    if not folded.isascii() and max(folded) > LATIN:
         codes.update(code for phrase, code in others if phrase in folded)
     return codes
 
 
+_Coded = tuple[str, str]
+"""A phrase and the code of its language."""
+
+
 @cache
-def _phrases() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the phrases in Latin letters, which begin with a space, and those in other scripts."""
-    latin, others = [], []
+def _phrases() -> tuple[dict[str, list[_Coded]], list[_Coded], list[_Coded]]:
+    """Return phrases in Latin letters by their first words, those of one word, and all others.
+
+    Phrases in Latin letters begin with a space.
+    """
+    first: dict[str, list[_Coded]] = {}
+    alone, others = [], []
     for code, language in foreign().items():
         for phrase in language.phrases:
-            if language.is_latin:
-                latin.append((f" {phrase}" if len(phrase) > _SHORT else f" {phrase} ", code))
-            else:
+            word, _, rest = phrase.partition(" ")
+            if not language.is_latin:
                 others.append((phrase, code))
-    return latin, others
+            elif rest:
+                first.setdefault(word, []).append((_begun(phrase), code))
+            else:
+                alone.append((_begun(phrase), code))
+    return first, alone, others
+
+
+def _begun(phrase: str) -> str:
+    return f" {phrase}" if len(phrase) > _SHORT else f" {phrase} "
 
 
 def _spaced(folded: str) -> str:

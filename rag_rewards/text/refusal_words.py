@@ -15,7 +15,7 @@ import msgspec
 from rag_rewards.text.normalize import fold
 
 Words = frozenset[str]
-_LATIN = "\u024f"
+LATIN = "\u024f"
 """The last of the letters that Latin scripts begin a word with."""
 
 
@@ -57,7 +57,7 @@ class Refusals(NamedTuple):
 
     @property
     def is_latin(self) -> bool:
-        return self.phrases[0] < _LATIN
+        return self.phrases[0] < LATIN
 
 
 @cache
