@@ -13,7 +13,6 @@ from rag_rewards.matching.decide import decide
 from rag_rewards.prompts import fill
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows.decisions import NOTHING
-from rag_rewards.settings import describe, flatten
 
 PAGE = Path(__file__).with_name("hardened.md")
 INTRO = """# The hardened profile
@@ -152,11 +151,11 @@ def _keys_for_judge() -> str:
 
 
 def _choices(definition: RecipeDefinition, key: str) -> str:
-    return next(setting.type for setting in describe(definition.settings) if setting.key == key)
+    return next(setting.type for setting in definition.settings.descriptions if setting.key == key)
 
 
 def _recipe(definition: RecipeDefinition) -> str:
-    defaults = flatten(definition.settings())
+    defaults = definition.settings.defaults
     rows = [
         f"| `{key}` | `{_value(defaults[key])}` | `{_value(change.value)}` "
         f"| {', '.join(map(str, change.closes)) or '–'} | {change.why} |"

@@ -19,7 +19,7 @@ from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.report.reasons import no_spread_of, reason
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_row
-from rag_rewards.settings import Setting, describe
+from rag_rewards.settings import Setting
 from rag_rewards.training.advantages import group_advantages
 from rag_rewards.training.settings import NOT_STATED
 from rag_rewards.turns.turn import Turn
@@ -290,7 +290,7 @@ def _settings(definition: RecipeDefinition) -> str:
             _cell(setting.doc) + _kind(setting),
             _cell(setting.source),
         )
-        for setting in describe(definition.settings)
+        for setting in definition.settings.descriptions
     ]
     table = _table(("setting", "default", "meaning", "source of the default"), rows)
     return (

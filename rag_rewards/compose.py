@@ -13,11 +13,12 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from rag_rewards.errors import DataError
 from rag_rewards.reward import Batch, Composite, Reward, Value, as_reward
 from rag_rewards.rollout import TurnEntries
+from rag_rewards.settings import about
 
 
 def number(value: float) -> str:
@@ -129,7 +130,7 @@ class AllOnes(Composite):
     """`value` where every part is 1, else 0. Source: ARENA, section 3.3 (bonus)."""
 
     of: tuple[Reward, ...]
-    value: float
+    value: Annotated[float, about("value where all parts are 1", "ARENA, section 3.3: 10")]
     label: str = ""
 
     def __repr__(self) -> str:

@@ -40,11 +40,10 @@ from rag_rewards.reward import (
 )
 from rag_rewards.rewards.igpo import IgpoReward
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
-from rag_rewards.settings import Settings, did_you_mean, flatten
-from rag_rewards.signature import CODE_KEY, Signature, release
+from rag_rewards.settings import SettingTable, did_you_mean
+from rag_rewards.signature import CODE_KEY, Signature
 from rag_rewards.training.settings import NOT_STATED, Training
 from rag_rewards.turns.turn import check_environment
-from rag_rewards.version import __version__
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Recipe:
     components  rewards that every score contains by name
     total       the reward, a composition of the components
     correct     the reward that decides whether an answer is right
-    settings    values of the settings
+    settings    values of the settings by dotted key; None for a custom composition
 
     A recipe is a Reward, so that it can be a part of another composition.
     """
@@ -63,7 +62,7 @@ class Recipe:
     components: tuple[Reward, ...]
     total: Reward
     correct: Reward | None = None
-    settings: Settings | None = None
+    settings: Mapping[str, Any] | None = field(default=None, hash=False)
     definition: RecipeDefinition | None = field(default=None, repr=False, compare=False)
     """The facts that the recipe was built from; None for a custom composition."""
     built_in: bool = field(default=False, repr=False, compare=False)
@@ -218,7 +217,7 @@ class Recipe:
             parts = [without_addresses(_identity(leaf)) for leaf in self._leaves]
             formula = {"formula": without_addresses(self.equation), "parts": parts}
             return Signature(recipe=self.name, settings=formula | self._code | decides)
-        values = flatten(self.settings)
+        values = dict(self.settings)
         if self.definition is None or not self.built_in:
             return Signature(recipe=self.name, settings=values | self._code | decides)
         plain = _differences(values, self.definition.defaults())
@@ -325,8 +324,7 @@ def _facts_of(recipe: Recipe) -> RecipeDefinition:
         summary="A combination of rewards.",
         source=OWN_SOURCE,
         output=recipe.output_form,
-        settings=Settings,
-        build=lambda _: recipe,
+        build=lambda **_: recipe,
         fields=tuple(fields),
         components=tuple(
             infos.get(name, ComponentInfo(name, "", None, None)) for name in recipe.component_names
@@ -399,19 +397,6 @@ class Loophole:
         numbers = ", ".join(map(str, self.attacks))
         end = " (closed: hardened)" if self.is_closed else ""
         return (f"{numbers}: " if numbers else "") + self.text + end
-
-
-@dataclass(frozen=True)
-class ChangedDefault:
-    """The default and the hardened value of a setting before a version changed one of them.
-
-    For a setting that `version` added, both values are the one that reproduces older versions.
-    """
-
-    version: str
-    key: str
-    default: Any
-    hardened: Any
 
 
 @dataclass(frozen=True)
@@ -510,10 +495,11 @@ class RecipeDefinition:
     summary     description in one line
     source      paper and section
     output      form of a response
-    settings    type of the settings, with their defaults
-    build       function from settings to a recipe
+    parts       rewards and other objects whose annotated fields are the settings, by name
+    build       function from the parts, as keyword arguments, to a recipe
     fields      fields of a row that the recipe reads
     components  meanings and ranges, in the order of the recipe
+    sources     sources of defaults, by key, in place of those of the parts
     prompt      prompt of the policy
     baselines   prompts of baselines by name; every recipe has `direct` and `closed-book`
     rationale   how a response is assembled from gold data and a rationale, None if it is not
@@ -524,17 +510,17 @@ class RecipeDefinition:
     rejected    values that the hardened profile rejects, by key, each with the reason
     loopholes   weaknesses of the reward, with the attacks that use them
     deviations  differences from the authors' code
-    changed_defaults  defaults and hardened settings of older versions
     """
 
     name: str
     summary: str
     source: str
     output: OutputForm
-    settings: type[Settings]
-    build: Callable[[Any], Recipe]
+    build: Callable[..., Recipe]
     fields: tuple[str, ...]
     components: tuple[ComponentInfo, ...]
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
     prompt: Prompt = GROUNDED
     baselines: Mapping[str, Prompt] = field(default_factory=dict)
     rationale: GoldRationale | None = None
@@ -545,7 +531,17 @@ class RecipeDefinition:
     rejected: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     loopholes: tuple[Loophole, ...] = ()
     deviations: tuple[str, ...] = ()
-    changed_defaults: tuple[ChangedDefault, ...] = ()
+
+    @cached_property
+    def settings(self) -> SettingTable:
+        """The settings."""
+        return SettingTable(self.name, self.parts, self.sources)
+
+    def configure(self, values: Mapping[str, Any]) -> Recipe:
+        """Return the recipe with these values of its settings, by full key."""
+        parts = self.settings.build(values)
+        own = self.settings.values_of(parts)
+        return replace(self.build(**parts), settings=own, definition=self)
 
     @cached_property
     def prompts(self) -> Mapping[str, Prompt]:
@@ -562,18 +558,11 @@ class RecipeDefinition:
         """The settings of the hardened profile that differ from the defaults, by dotted key."""
         return {key: setting.value for key, setting in self.hardened.items()}
 
-    def defaults(self, *, hardened: bool = False, version: str = __version__) -> dict[str, Any]:
-        """Return the defaults of a version, or its hardened profile, by dotted key.
+    def defaults(self, *, hardened: bool = False) -> dict[str, Any]:
+        """Return the defaults, or the hardened profile, by dotted key.
 
         >>> from rag_rewards.recipes import RECIPES
         >>> RECIPES["arena"].defaults(hardened=True)["relevance.min_precision"]
         0.5
         """
-        values = flatten(self.settings())
-        if hardened:
-            values |= self.hardened_values
-        newest_first = sorted(self.changed_defaults, key=lambda c: release(c.version), reverse=True)
-        for change in newest_first:
-            if release(version) < release(change.version):
-                values[change.key] = change.hardened if hardened else change.default
-        return values
+        return self.settings.defaults | (self.hardened_values if hardened else {})

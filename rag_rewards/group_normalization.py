@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from rag_rewards.compose import formula, number, with_total
 from rag_rewards.errors import check_choice
 from rag_rewards.reward import Batch, Composite, Reward, Value
 from rag_rewards.rollout import TurnEntries
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.training.advantages import group_advantages, zscores
 
 Spreadless = Literal["zero", "one"]
@@ -48,9 +48,7 @@ def min_max(
 class GroupMinMax(Composite):
     """Min-max scaling of a reward within each group, see `min_max`.
 
-    epsilon, min_spread, floor  parameters of `min_max`
-    no_spread             values of a group without spread: 0 (`zero`), or as of single rollouts
-                          (`one`)
+    epsilon               parameter of `min_max`
     single, single_above  a group of one rollout (validation) gets 1 if the reward `single` is
                           greater than `single_above`, else the floor; default: the reward itself
     among                 only rollouts with a positive value of this reward set the minimum and
@@ -62,11 +60,26 @@ class GroupMinMax(Composite):
 
     reward: Reward
     epsilon: float = 1e-8
-    min_spread: float = 0.0
-    no_spread: Spreadless = "zero"
+    min_spread: Annotated[
+        float,
+        about(
+            "a group has no spread if its maximum minus its minimum is at most this value",
+            "CTRL-RAG, Eq. 14: equal values",
+            ge=0,
+        ),
+    ] = 0.0
+    no_spread: Annotated[
+        Spreadless,
+        about(
+            "values of a group without spread; zero: 0; one: those of single rollouts",
+            "CTRL-RAG, Eq. 14: 0",
+        ),
+    ] = "zero"
     single: Reward | None = None
     single_above: float = 0.0
-    floor: float = 0.0
+    floor: Annotated[
+        float, about("value at the minimum of the group", "CTRL-RAG, Eq. 14: 0", ge=0, lt=1)
+    ] = 0.0
     among: Reward | None = None
     label: str = ""
 

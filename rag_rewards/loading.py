@@ -23,7 +23,7 @@ from rag_rewards.errors import OptionError, SettingError, SignatureError, UsageE
 from rag_rewards.importing import import_object
 from rag_rewards.recipes import build_recipe, definition_of, recipe
 from rag_rewards.reward import Reward, as_reward
-from rag_rewards.settings import build, current_settings, did_you_mean, flatten
+from rag_rewards.settings import current_settings, did_you_mean
 from rag_rewards.signature import CODE_KEY, Signature, StageSignature, release
 from rag_rewards.version import __version__
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 RECIPE_KEYS = ("recipe", "settings", "hardened", "stages")
 STAGE_KEYS = ("recipe", "settings", "until_step")
+FIRST_VERSION = (0, 7, 0)
+"""The first version whose signatures can be used."""
 NO_RECIPE = "no recipe is given: set {recipe}; `rag-rewards recipes` lists them"
 
 
@@ -210,7 +212,7 @@ def recorded_spec(signature: Signature) -> RecipeSpec:
     Raises SignatureError for a signature of a newer version or of a custom recipe,
     UnknownRecipeError for an unknown name, and SettingError for an invalid setting.
 
-    >>> recorded_spec(Signature.parse("rag-rewards 0.2.0 arena")).settings["bonus.value"]
+    >>> recorded_spec(Signature.parse("rag-rewards 0.8.0 arena")).settings["bonus.value"]
     10.0
     """
     settings = [recorded_settings(signature, stage) for stage in signature.parts]
@@ -229,10 +231,15 @@ def recorded_settings(
 ) -> dict[str, Any]:
     """Return every setting of a stage of a signature by dotted key, validated.
 
-    A setting outside the signature has the default of the signature's version. `definition` is
-    required for a recipe that is not built in. Raises SignatureError for a newer version and for a
-    custom recipe, UnknownRecipeError, and SettingError.
+    A setting of 0.7.0 becomes the one in its place. `definition` is required for a recipe that is
+    not built in. Raises SignatureError for a version before 0.7.0 or a newer one and for a custom
+    recipe, UnknownRecipeError, and SettingError.
     """
+    if release(signature.version) < FIRST_VERSION:
+        raise SignatureError(
+            f"the signature is of rag-rewards {signature.version}, and this version reads 0.7.0 "
+            "and later: score the rows again, or install the version that scored them"
+        )
     if release(signature.version) > release(__version__):
         raise SignatureError(
             f"the signature is of rag-rewards {signature.version}, but this is {__version__}: "
@@ -244,8 +251,8 @@ def recorded_settings(
             "contain: score with a built-in recipe"
         )
     definition = definition or definition_of(stage.recipe)
-    values = definition.defaults(hardened=stage.hardened, version=signature.version)
+    values = definition.defaults(hardened=stage.hardened)
     own = {key: value for key, value in stage.settings.items() if key != CODE_KEY}
     changes, decision = split_decision(current_settings(own, values))
-    recorded = flatten(build(definition.settings, values | changes, stage.recipe))
+    recorded = definition.settings.values(values | changes)
     return recorded | (decision.settings if decision else {})

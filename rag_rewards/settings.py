@@ -1,34 +1,38 @@
-"""Settings of recipes: typed values with a description and a source of each default.
+"""Settings of recipes: annotated fields of the objects that a recipe is built from.
 
-The settings of a recipe are a frozen struct with nested structs for its components. `build` creates
-them from `--set accuracy.metric=f1`, from a YAML file or from a mapping in Python.
+    @dataclass(frozen=True)
+    class Relevance:
+        min_precision: Annotated[float, about("minimum precision", "ours: off", ge=0, le=1)] = 0.0
+
+The annotation of a field is the only declaration of a setting: its meaning, the source of its
+default, and its limits. A recipe names its objects, the parts, and `SettingTable` reads and changes
+their settings by dotted key, from `--set relevance.min_precision=0.5`, YAML or a mapping in Python.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import typing
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, cached_property
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from rag_rewards.errors import SettingError
 
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the settings of recipes."""
-
-
-S = TypeVar("S", bound=Settings)
 C = TypeVar("C")
 
 
-def about(doc: str, source: str = "not stated", **limits: Any) -> msgspec.Meta:
-    """Return the annotation of a setting: description, source of the default, and limits."""
-    return msgspec.Meta(description=doc, extra={"source": source}, **limits)
+def about(doc: str, source: str, *, key: str = "", **limits: Any) -> msgspec.Meta:
+    """Return the annotation of a field that makes it a setting.
+
+    doc     meaning
+    source  where the default comes from, or the reason for it
+    key     key of the setting within its part; default: the name of the field
+    limits  limits of `msgspec.Meta`, such as `ge=0`
+    """
+    return msgspec.Meta(description=doc, extra={"source": source, "key": key}, **limits)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -48,97 +52,217 @@ class Setting(msgspec.Struct, frozen=True):
     source: str
 
 
-def describe(cls: type[Settings]) -> list[Setting]:
-    """Return the descriptions of all settings, in order."""
-    return list(_describe(cls, cls(), ""))
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """An object of a recipe with options of its settings.
+
+    of      a frozen dataclass or struct; its values are the defaults of the recipe
+    prefix  what its keys begin with; None: the name of the part
+    fixed   fields that are no settings of this recipe
+    values  the values that a setting can have, where they are fewer than those of the field
+    """
+
+    of: Any
+    prefix: str | None = None
+    fixed: tuple[str, ...] = ()
+    values: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
 
 
-def _describe(cls: type[Settings], defaults: Settings, prefix: str) -> Iterator[Setting]:
-    hints = typing.get_type_hints(cls, include_extras=True)
-    for field in msgspec.structs.fields(cls):
-        key, default = prefix + field.name, getattr(defaults, field.name)
-        if isinstance(default, Settings):
-            yield from _describe(type(default), default, f"{key}.")
-            continue
-        hint = hints[field.name]
-        base, *metas = typing.get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
-        meta = next((m for m in metas if isinstance(m, msgspec.Meta)), msgspec.Meta())
-        source = (meta.extra or {}).get("source", "not stated")
-        yield Setting(key, _type_name(base), default, meta.description or "", source)
+class _Field(NamedTuple):
+    """A setting of a class: field, key within its part, type, and annotation."""
+
+    name: str
+    key: str
+    hint: Any
+    meta: msgspec.Meta
+
+
+class _Place(NamedTuple):
+    """Where a setting is: name of the part, field, and type of its values in this recipe."""
+
+    part: str
+    field: _Field
+    hint: Any
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+@cache
+def _fields(kind: Any) -> tuple[_Field, ...]:
+    """Return the fields of a dataclass or a struct that are settings."""
+    fields = []
+    for name in getattr(kind, "__struct_fields__", None) or [f.name for f in _data_fields(kind)]:
+        hint = _hints(kind)[name]
+        for meta in getattr(hint, "__metadata__", ()):
+            if isinstance(meta, msgspec.Meta) and "key" in (meta.extra or {}):
+                fields.append(_Field(name, (meta.extra or {})["key"] or name, hint, meta))
+    return tuple(fields)
+
+
+def _data_fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
+
+
+class SettingTable:
+    """The settings of a recipe.
+
+    recipe   name of the recipe, for messages
+    parts    objects with annotated fields, or `Part`, by name
+    sources  sources of defaults in which the recipe differs from its parts, by key
+    """
+
+    def __init__(
+        self, recipe: str, parts: Mapping[str, Any], sources: Mapping[str, str] | None = None
+    ) -> None:
+        self._recipe = recipe
+        self._sources = sources or {}
+        self._parts = {
+            name: part if isinstance(part, Part) else Part(part) for name, part in parts.items()
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SettingTable, (self._recipe, self._parts, self._sources)
+
+    @cached_property
+    def _places(self) -> dict[str, _Place]:
+        places = {}
+        for name, part in self._parts.items():
+            prefix = name if part.prefix is None else part.prefix
+            kind: Any = type(part.of)
+            for field in _fields(kind):
+                if field.name in part.fixed:
+                    continue
+                key = f"{prefix}.{field.key}" if prefix else field.key
+                values = part.values.get(field.name)
+                places[key] = _Place(name, field, Literal[values] if values else field.hint)
+        return places
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults by dotted key."""
+        return self.values_of({name: part.of for name, part in self._parts.items()})
+
+    def values_of(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of all settings by dotted key in these objects by name."""
+        values = {
+            key: getattr(parts[place.part], place.field.name) for key, place in self._places.items()
+        }
+        return {k: list(each) if isinstance(each, tuple) else each for k, each in values.items()}
+
+    @property
+    def descriptions(self) -> list[Setting]:
+        """The descriptions of all settings, in order."""
+        return [
+            Setting(
+                key,
+                _type_name(place.hint),
+                getattr(self._parts[place.part].of, place.field.name),
+                place.field.meta.description or "",
+                self._sources.get(key) or (place.field.meta.extra or {})["source"],
+            )
+            for key, place in self._places.items()
+        ]
+
+    def values(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of all settings by dotted key: the defaults with changes.
+
+        Keys are dotted or nested. Values have the type of the setting, or are its text. Raises
+        SettingError for an unknown key or an invalid value.
+        """
+        changed = self.full_keys(changes)
+        values = {key: self._value(key, value) for key, value in changed.items()}
+        return self.defaults | values
+
+    def build(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parts by name, with values by full key.
+
+        Raises SettingError for values that a part refuses together.
+        """
+        changes: dict[str, dict[str, Any]] = {name: {} for name in self._parts}
+        for key, value in values.items():
+            place = self._places[key]
+            if value != self.defaults[key]:
+                value = tuple(value) if isinstance(value, list) else value
+                changes[place.part][place.field.name] = value
+        try:
+            return {
+                name: _replace(part.of, changes[name]) if changes[name] else part.of
+                for name, part in self._parts.items()
+            }
+        except SettingError as error:
+            raise SettingError(f"recipe {self._recipe}: {error}") from None
+
+    def full_keys(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the changes by full dotted key. Raises SettingError for an unknown key.
+
+        A key may be shortened to its last part if that is unambiguous: `tau` is `length.tau`.
+        """
+        defaults = self.defaults
+        sections = {key.rsplit(".", 1)[0] for key in defaults if "." in key}
+        values: dict[str, Any] = {}
+        for key, value in _dotted(changes):
+            if key in sections and isinstance(value, bool) and f"{key}.enabled" in defaults:
+                key = f"{key}.enabled"  # `reasoning: true` enables the section
+            key = _whole_key(key, defaults)
+            if key not in defaults:
+                raise SettingError(_unknown(key, list(defaults), self._recipe))
+            if isinstance(defaults[key], list) and isinstance(value, str):
+                value = [part.strip() for part in value.split(",") if part.strip()]
+            values[key] = value
+        return values
+
+    def _value(self, key: str, value: Any) -> Any:
+        """Return a value in the type of its setting. Raises SettingError if it is invalid."""
+        hint = self._places[key].hint
+        problem, place = _problem_of(key, value), key
+        if not problem:
+            try:
+                valid = msgspec.convert(value, hint)
+                return list(valid) if isinstance(valid, tuple) else valid
+            except msgspec.ValidationError as error:
+                problem, _, path = str(error).replace("`", "").partition(" - at $")
+                problem, place = problem + _choices(hint), key + path
+        raise SettingError(f"recipe {self._recipe}: setting {place}: {problem}")
+
+
+def _replace(part: Any, changes: dict[str, Any]) -> Any:
+    if isinstance(part, msgspec.Struct):
+        return msgspec.structs.replace(part, **changes)
+    return dataclasses.replace(part, **changes)
 
 
 def _type_name(hint: Any) -> str:
-    if typing.get_origin(hint) is typing.Literal:
-        return " | ".join(str(value) for value in typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
-        return "list of " + _type_name(typing.get_args(hint)[0])
-    if args := [a for a in typing.get_args(hint) if a is not type(None)]:
+    if hasattr(hint, "__metadata__"):
+        return _type_name(hint.__origin__)
+    if get_origin(hint) is Literal:
+        return " | ".join(str(value) for value in get_args(hint))
+    if get_origin(hint) is tuple:
+        return "list of " + _type_name(get_args(hint)[0])
+    if args := [a for a in get_args(hint) if a is not type(None)]:
         names = [_type_name(arg) for arg in args]
-        return " | ".join(names + ["null"] * (type(None) in typing.get_args(hint)))
+        return " | ".join(names + ["null"] * (type(None) in get_args(hint)))
     return {"str": "text", "float": "number", "int": "whole number", "bool": "true | false"}.get(
         getattr(hint, "__name__", str(hint)), str(hint)
     )
 
 
-def flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
-    """Return the values of all settings by dotted key."""
-    flat: dict[str, Any] = {}
-    for name in settings.__struct_fields__:
-        value = getattr(settings, name)
-        if isinstance(value, Settings):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
-    return flat
-
-
-def build(cls: type[S], changes: Mapping[str, Any], recipe: str) -> S:
-    """Return the default settings with changes.
-
-    Keys are dotted or nested. Values have the type of the setting, or are its text. Raises
-    SettingError for an unknown key or an invalid value.
-    """
-    values = flatten(cls()) | full_keys(cls, changes, recipe)
-    for key, value in values.items():
-        if problem := _problem_of(key, value):
-            raise SettingError(f"recipe {recipe}: setting {key}: {problem}")
-    try:
-        return msgspec.convert(_nested(values), cls)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).replace("`", "").partition(" - at $.")
-        raise SettingError(
-            f"recipe {recipe}: setting {path}: {what}{_choices(cls, path)}"
-        ) from None
-
-
-def _choices(cls: type[Settings], path: str) -> str:
+def _choices(hint: Any) -> str:
     """Return the values of a setting with a list of them, for a message; "" for other settings."""
-    hint: Any = cls
-    for name in path.split("."):
-        hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None
-    hints = (hint, *get_args(hint))
-    values = [value for each in hints if get_origin(each) is Literal for value in get_args(each)]
+    values = [value for each in _parts_of(hint) for value in _literal(each)]
     return f"; choose {', '.join(map(str, values))}" if values else ""
 
 
-def full_keys(cls: type[Settings], changes: Mapping[str, Any], recipe: str) -> dict[str, Any]:
-    """Return the changes by full dotted key. Raises SettingError for a key that does not exist.
+def _parts_of(hint: Any) -> tuple[Any, ...]:
+    """Return a type without its annotation, and the types that it consists of."""
+    bare = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+    return (bare,) if get_origin(bare) is Literal else (bare, *get_args(bare))
 
-    A key may be shortened to its last part if that is unambiguous: `tau` is `length.tau`.
-    """
-    flat = flatten(cls())
-    sections = {key.rsplit(".", 1)[0] for key in flat if "." in key}
-    values: dict[str, Any] = {}
-    for key, value in _dotted(changes, sections):
-        if key in sections and isinstance(value, bool) and f"{key}.enabled" in flat:
-            key = f"{key}.enabled"  # `reasoning: true` enables the section
-        key = _whole_key(key, flat)
-        if key not in flat:
-            raise SettingError(_unknown(key, list(flat), recipe))
-        if isinstance(flat[key], list) and isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
-        values[key] = value
-    return values
+
+def _literal(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 LARGEST = 1e100
@@ -165,38 +289,44 @@ def _whole_key(key: str, candidates: Mapping[str, Any]) -> str:
     return whole[0] if key not in candidates and len(whole) == 1 else key
 
 
-def _dotted(
-    changes: Mapping[str, Any], sections: set[str], prefix: str = ""
-) -> Iterator[tuple[str, Any]]:
+def _dotted(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in changes.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from _dotted(value, sections, f"{key}.")
+            yield from _dotted(value, f"{key}.")
         else:
             yield key, value
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *path, name = key.split(".")
-        at = nested
-        for part in path:
-            at = at.setdefault(part, {})
-        at[name] = value
-    return nested
-
-
 REPLACED = {
-    "accuracy.strict": "accuracy.undecided",
-    "accuracy.certainty": "accuracy.ask",
+    "exact_match.strict": "exact_match.counts",
+    "outcome.metric": "metric",
     "strict": "undecided",
     "certainty": "ask",
-    "exact_match.strict": "exact_match.counts",
+    "fold_accents": "equivalences",
+    "numbers": "equivalences",
+    "dates": "equivalences",
 }
-"""Settings of versions before 0.8.0, and the settings in their place."""
-_STRICT = {"undecided": "wrong", "counts": "supported"}
-"""Values in the place of `strict=true`, by the name of the setting."""
+"""Settings of 0.7.0, and those in their place. A name without a section is in any section."""
+_ON = {
+    "undecided": "wrong",
+    "ask": "undecided",
+    "counts": "supported",
+    "equivalences": "spelling",
+}
+"""Values in the place of true, by the name of the setting. Other values are dropped."""
+
+
+def replacement_of(key: str) -> str | None:
+    """Return the setting in the place of a setting of 0.7.0, or None.
+
+    >>> replacement_of("accuracy.dates"), replacement_of("bonus.value")
+    ('accuracy.equivalences', None)
+    """
+    section, dot, name = key.rpartition(".")
+    if key in REPLACED:
+        return REPLACED[key]
+    return f"{section}{dot}{REPLACED[name]}" if name in REPLACED else None
 
 
 def current_settings(recorded: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
@@ -209,16 +339,17 @@ def current_settings(recorded: Mapping[str, Any], keys: Collection[str]) -> dict
     """
     current: dict[str, Any] = {}
     for key, value in recorded.items():
-        name = None if key in keys else REPLACED.get(key)
-        if name is None:
-            current[key] = value
+        name = None if key in keys else replacement_of(key)
+        last = (name or key).rpartition(".")[2]
+        if name is None or last not in _ON:
+            current[name or key] = value
         elif value is True:
-            current[name] = _STRICT[name.rpartition(".")[2]]
+            current[name] = _ON[last]
     return current
 
 
 def _unknown(key: str, candidates: list[str], recipe: str) -> str:
-    replacement = REPLACED.get(key)
+    replacement = replacement_of(key)
     if replacement in candidates:
         return f"recipe {recipe} has no setting {key!r} since version 0.8.0; use {replacement!r}"
     return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, candidates)}"
@@ -251,20 +382,17 @@ def check_choices(kind: type[C]) -> type[C]:
 @cache
 def closed_sets(kind: Any) -> list[tuple[str, tuple[Any, ...], tuple[type, ...]]]:
     """Return the fields with a closed set of values: name, choices, and other types."""
-    hints = get_type_hints(kind)
     fields = []
     for field in dataclasses.fields(kind):
-        hint = hints[field.name]
-        parts = (hint,) if get_origin(hint) is Literal else get_args(hint)
-        literals = (part for part in parts if get_origin(part) is Literal)
-        choices = tuple(choice for literal in literals for choice in get_args(literal))
+        parts = _parts_of(_hints(kind)[field.name])
+        choices = tuple(choice for part in parts for choice in _literal(part))
         others = tuple(part for part in parts if isinstance(part, type))
         if choices:
             fields.append((field.name, choices, others))
     return fields
 
 
-def did_you_mean(name: str, candidates: typing.Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return "; did you mean …?" with the most similar name, or the list of all names."""
     import difflib
 

@@ -1,12 +1,11 @@
 """Signatures: one line that identifies everything that affects a score.
 
-    rag-rewards VERSION RECIPE [key=JSON …] [hardened] [stages=JSON] [models=JSON]
+    rag-rewards VERSION RECIPE [hardened] [{"settings": …, "stages": …, "models": …}]
 
-Only settings that differ from the defaults of that version are written, sorted by key. With
-`hardened`, they are the differences from its hardened profile. A curriculum lists its recipes in
-`stages`; `models` holds the fingerprints of the models that provided evidence. A recipe name or a
-key that is not a plain word is written as a JSON string. Version 0.1.0 wrote another format,
-which can still be read.
+`settings` holds the settings that differ from the defaults or, with `hardened`, from the hardened
+profile. A curriculum lists its recipes in `stages`; `models` holds the fingerprints of the models
+that provided evidence. A recipe name that is not a plain word is written as a JSON string. Version
+0.7.0 wrote `key=JSON` for each setting, which is read too.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -52,11 +51,11 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     `settings` holds the differences from the defaults of `version`, or from its hardened profile
     when `hardened` is true. Equal values are written as equal lines.
 
-    >>> signature = Signature.parse("rag-rewards 0.2.0 arena bonus.value=5 hardened")
-    >>> signature.recipe, signature.settings, signature.hardened
-    ('arena', {'bonus.value': 5}, True)
+    >>> signature = Signature(version="0.8.0", recipe="arena", settings={"bonus.value": 5.0})
     >>> str(signature)
-    'rag-rewards 0.2.0 arena bonus.value=5 hardened'
+    'rag-rewards 0.8.0 arena {"settings":{"bonus.value":5}}'
+    >>> Signature.parse(str(signature)) == signature
+    True
     """
 
     version: str = __version__
@@ -74,23 +73,35 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "models", _canonical(self.models))
 
     def __str__(self) -> str:
-        words = ["rag-rewards", self.version, _word(self.recipe, _NAME)]
-        words += [f"{_word(key, _KEY)}={_json(value)}" for key, value in self.settings.items()]
-        if self.hardened:
-            words.append("hardened")
-        if self.stages:
-            words.append(f"stages={_json(msgspec.to_builtins(self.stages))}")
-        if self.models:
-            words.append(f"models={_json(self.models)}")
+        name = self.recipe if _NAME.fullmatch(self.recipe) else _json(self.recipe)
+        words = ["rag-rewards", self.version, name, *["hardened"] * self.hardened]
+        rest = _Rest(self.settings, self.stages, self.models)
+        if rest != _Rest():
+            words.append(_json(msgspec.to_builtins(rest)))
         return " ".join(words)
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Read a signature of this version or of another one.
-
-        Raises SignatureError, which names the position, for text that is not a signature.
-        """
-        return _Parser(text).signature()
+        """Read a signature of 0.7.0 or later. Raises SignatureError for any other text."""
+        head = _HEAD.match(text)
+        if head is None:
+            raise _not_a_signature("it has not the form rag-rewards VERSION RECIPE")
+        try:
+            name = head["name"]
+            recipe = msgspec.json.decode(name, type=str) if name.startswith('"') else name
+            hardened, rest = _read(text[head.end() :])
+            return cls(
+                version=head["version"],
+                recipe=recipe,
+                settings=rest.settings,
+                hardened=hardened,
+                stages=rest.stages,
+                models=rest.models,
+            )
+        except RecursionError:
+            raise _not_a_signature("a value is nested too deeply") from None
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise _not_a_signature(str(error)) from None
 
     @property
     def parts(self) -> tuple[StageSignature, ...]:
@@ -132,13 +143,12 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-# --- writing -------------------------------------------------------------------------------------
-
 _VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/+-]*")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_FIXED_WORDS = ("hardened", "stages", "models")
-"""The words with a fixed position after the settings, in order. As a key they need quotes."""
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_HEAD = re.compile(
+    rf"rag-rewards (?P<version>{_VERSION.pattern}) (?P<name>{_NAME.pattern}|{_STRING})(?= |\Z)"
+)
 
 
 def _canonical(value: Any) -> Any:
@@ -156,11 +166,6 @@ def _canonical(value: Any) -> Any:
     return _canonical(msgspec.to_builtins(value, order="sorted"))
 
 
-def _word(text: str, plain: re.Pattern[str]) -> str:
-    reserved = plain is _KEY and text in _FIXED_WORDS
-    return text if plain.fullmatch(text) and not reserved else _json(text)
-
-
 def _json(value: Any) -> str:
     """Return compact JSON on one line. Characters that cannot be printed are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -171,154 +176,69 @@ def _json(value: Any) -> str:
 
 # --- reading -------------------------------------------------------------------------------------
 
-EXAMPLE = "rag-rewards 0.2.0 arena bonus.value=5 hardened"
-MAX_DEPTH = 8
-"""Levels of lists and mappings in one value. This package writes at most five."""
-MAX_DIGITS = 400
-"""Digits of a number. The largest setting has 101."""
+EXAMPLE = 'rag-rewards 0.8.0 arena hardened {"settings":{"bonus.value":5}}'
+MAX_DEPTH = 12
+"""Levels of lists and mappings in a signature. This package writes at most eight."""
 MAX_MESSAGE = 200
 """Characters of an error message that come from the text."""
 
-_OLD_NAME = re.compile(r'([^="{]*) (?=\{)')
-_OLD_UNTIL = re.compile(r" until (-?[0-9]{1,18}) then rag-rewards ")
+_OLD_ITEM = re.compile(r" (?:(hardened)(?= |\Z)|([A-Za-z_][A-Za-z0-9_.]*)=)")
+_OLD_JSON = json.JSONDecoder(parse_int=lambda text: int(text) if len(text) < 20 else float(text))
 
 
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        raise ValueError("a key occurs twice in a JSON object")
-    return mapping
+class _Rest(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """The JSON object at the end of a signature."""
+
+    settings: dict[str, Any] = {}
+    stages: tuple[StageSignature, ...] = ()
+    models: dict[str, str] = {}
 
 
-def _number(text: str) -> int | float:
-    if len(text) > MAX_DIGITS:
-        raise ValueError(f"a number has {len(text)} characters")
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value if set(text) & set(".eE") else int(text)
+_REST = msgspec.json.Decoder(_Rest)
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_mapping, parse_int=_number, parse_float=_number, parse_constant=_number
-)
+def _read(text: str) -> tuple[bool, _Rest]:
+    """Return whether the profile is hardened, and the JSON object after the name of the recipe."""
+    tail = text.removeprefix(" hardened")
+    if not tail:
+        return bool(text), _Rest()
+    is_old = not tail.startswith(" {")
+    hardened, rest = _read_old(text) if is_old else (len(tail) < len(text), _REST.decode(tail))
+    if _is_deep(msgspec.to_builtins(rest)):
+        raise RecursionError
+    return hardened, rest
 
 
-def _deeper_than(levels: int, value: Any) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, list):
+def _read_old(text: str) -> tuple[bool, _Rest]:
+    """Read the form of 0.7.0: `[key=JSON …] [hardened] [stages=JSON] [models=JSON]`."""
+    values: dict[str, Any] = {}
+    at = 0
+    while at < len(text):
+        item = _OLD_ITEM.match(text, at)
+        if item is None:
+            raise ValueError(f"expected a setting, found {text[at : at + 20]!r}")
+        key, at = item[1] or item[2], item.end()
+        if key in values:
+            raise ValueError(f"{key!r} occurs twice")
+        if item[1]:
+            values[key] = True
+        else:
+            values[key], at = _OLD_JSON.raw_decode(text, at)
+    words: dict[str, Any] = {k: values.pop(k) for k in ("stages", "models") if k in values}
+    hardened = values.pop("hardened", False) is True
+    return hardened, msgspec.convert(words | {"settings": values}, _Rest)
+
+
+def _is_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
+    """Return whether lists and mappings are nested in more levels."""
+    if not isinstance(value, (dict, list, tuple)):
         return False
-    return levels == 0 or any(_deeper_than(levels - 1, each) for each in value)
+    members: Iterable[Any] = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deep(each, levels - 1) for each in members)
 
 
-class _Parser:
-    """Reads a signature from left to right, in linear time."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
-
-    def signature(self) -> Signature:
-        self._expect("rag-rewards ")
-        version = self._match(_VERSION, "a version, such as 0.2.0")[0]
-        self._expect(" ")
-        if release(version) < (0, 2, 0) and _OLD_NAME.match(self.text, self.position):
-            return self._old(version)
-        recipe = self._word(_NAME, "the name of a recipe")
-        settings: dict[str, Any] = {}
-        words: dict[str, Any] = {}
-        while self.position < len(self.text):
-            self._expect(" ")
-            start = self.position
-            key = self._word(_KEY, "a setting")
-            if key not in _FIXED_WORDS or self.text[start] == '"':
-                if key in settings:
-                    self._fail(f"setting {key!r} occurs twice", start)
-                if words:
-                    self._fail(f"setting {key!r} follows {next(iter(words))!r}", start)
-                settings[key] = self._value(Any)
-                continue
-            if any(_FIXED_WORDS.index(word) >= _FIXED_WORDS.index(key) for word in words):
-                self._fail(f"{key!r} occurs twice or after {list(words)[-1]!r}", start)
-            words[key] = True if key == "hardened" else self._fixed_value(key)
-        if "stages" in words and (settings or "hardened" in words):
-            self._fail("the settings of a curriculum belong to its stages", self.position)
-        return Signature(version=version, recipe=recipe, settings=settings, **words)
-
-    def _fixed_value(self, key: str) -> Any:
-        start = self.position
-        value = self._value(dict[str, str] if key == "models" else tuple[StageSignature, ...])
-        if not value:
-            self._fail(f"{key!r} is empty", start)
-        return value
-
-    def _old(self, version: str) -> Signature:
-        """Read the format of 0.1.0: `NAME {all settings}[ until N then …][ models {…}]`."""
-        stages: list[StageSignature] = []
-        while True:
-            name = self._match(_OLD_NAME, "a recipe and its settings")[1]
-            settings = self._json(dict[str, Any])
-            until = _OLD_UNTIL.match(self.text, self.position)
-            stages.append(StageSignature(name, int(until[1]) if until else None, settings))
-            if until is None:
-                break
-            self.position = until.end()
-            self._expect(f"{version} ")
-        models = {}
-        if self.text.startswith(" models ", self.position):
-            self.position += len(" models ")
-            models = self._json(dict[str, str])
-        if self.position < len(self.text):
-            self._fail("unexpected text after the settings", self.position)
-        if len(stages) > 1:
-            return Signature(
-                version=version, recipe="curriculum", stages=tuple(stages), models=models
-            )
-        [only] = stages
-        return Signature(version=version, recipe=only.recipe, settings=only.settings, models=models)
-
-    def _expect(self, literal: str) -> None:
-        if not self.text.startswith(literal, self.position):
-            self._fail(f"expected {literal!r}", self.position)
-        self.position += len(literal)
-
-    def _match(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
-        match = pattern.match(self.text, self.position)
-        if match is None:
-            self._fail(f"expected {what}", self.position)
-        self.position = match.end()
-        return match
-
-    def _word(self, pattern: re.Pattern[str], what: str) -> str:
-        if self.text.startswith('"', self.position):
-            quoted: str = self._json(str)
-            return quoted
-        return self._match(pattern, what)[0]
-
-    def _value(self, kind: Any) -> Any:
-        self._expect("=")
-        return self._json(kind)
-
-    def _json(self, kind: Any) -> Any:
-        start = self.position
-        try:
-            value, self.position = _DECODER.raw_decode(self.text, start)
-        except json.JSONDecodeError as error:
-            self._fail(f"expected a JSON value ({error.msg})", error.pos)
-        except RecursionError:
-            self._fail("a JSON value is nested too deeply", start)
-        except ValueError as error:
-            self._fail(str(error), start)
-        if _deeper_than(MAX_DEPTH, value):
-            self._fail("a JSON value is nested too deeply", start)
-        try:
-            return msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
-            self._fail(f"unexpected value ({error})", start)
-
-    def _fail(self, what: str, position: int) -> NoReturn:
-        raise SignatureError(
-            f"not a signature: {shorten(what, MAX_MESSAGE)} at character {position + 1}; a "
-            f"signature reads, for example, `{EXAMPLE}`"
-        ) from None
+def _not_a_signature(what: str) -> SignatureError:
+    return SignatureError(
+        f"not a signature: {shorten(what, MAX_MESSAGE)}; a signature reads, for example, "
+        f"`{EXAMPLE}`"
+    )

@@ -57,7 +57,7 @@ def test_a_recipe_without_settings_can_have_a_decision():
 
     recipe = load_recipe(brief, {"decision.score": "brief", "decision.threshold": 1 / 25})
     assert correct(recipe) == [1, 0, 0, 1]
-    assert "decision.threshold=0.04" in recipe.signature
+    assert '"decision.threshold":0.04' in recipe.signature
 
 
 def test_a_decision_applies_to_all_stages():

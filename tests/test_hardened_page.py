@@ -9,7 +9,6 @@ import pytest
 
 from rag_rewards.audit import ATTACKS
 from rag_rewards.recipes import RECIPES
-from rag_rewards.settings import flatten
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -27,7 +26,7 @@ def test_the_page_is_up_to_date() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_hardened_settings_and_loopholes_refer_to_existing_settings_and_attacks(name: str) -> None:
     definition = RECIPES[name]
-    infos = flatten(definition.settings())
+    infos = definition.defaults()
     for key, change in definition.hardened.items():
         assert key in infos
         assert change.value != infos[key]

@@ -21,6 +21,7 @@ LAYERS = [
         "public_names",
         "report.notebook_html",
         "errors",
+        "settings",
         "training.packages",
         "scoring.rotating_file",
         "scoring.run_id",
@@ -31,7 +32,7 @@ LAYERS = [
     ["documents"],
     ["turns"],
     ["rollout"],
-    ["settings", "signature", "importing"],
+    ["signature", "importing"],
     ["prompts"],
     ["rows", "io.parquet_columns"],
     ["groups"],
@@ -163,7 +164,9 @@ def test_text_imports_only_text():
             continue
         for imported, _ in imports_of(path):
             if imported.startswith("rag_rewards"):
-                assert imported.split(".")[1] in ("text", "errors"), f"{name} imports {imported}"
+                assert imported.split(".")[1] in ("text", "errors", "settings"), (
+                    f"{name} imports {imported}"
+                )
 
 
 def test_only_the_learning_adversary_and_trials_import_the_tiny_world():

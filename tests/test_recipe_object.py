@@ -51,7 +51,6 @@ from rag_rewards.rollout import (
     Similarity,
     TurnLogProbs,
 )
-from rag_rewards.settings import describe
 from rag_rewards.tiny_world.model import CHECKPOINT
 
 quick = budget(25)
@@ -371,9 +370,9 @@ def test_the_signature_contains_every_changed_setting(name):
     plain = recipe(name).signature
     assert plain == f"rag-rewards {__version__} {name}"
     seen = {plain}
-    for setting in describe(RECIPES[name].settings):
+    for setting in RECIPES[name].settings.descriptions:
         changed = recipe(name, {setting.key: other(setting)}).signature
-        assert changed.startswith(f"{plain} {setting.key}=")
+        assert changed.startswith(f'{plain} {{"settings":{{"{setting.key}":')
         assert changed not in seen, setting.key
         assert changed.isprintable()
         seen.add(changed)
@@ -383,7 +382,7 @@ def test_the_signature_contains_every_changed_setting(name):
 
 @each_recipe
 def test_every_setting_has_a_description(name):
-    settings = describe(RECIPES[name].settings)
+    settings = RECIPES[name].settings.descriptions
     assert settings
     for setting in settings:
         assert setting.doc, setting.key
@@ -394,7 +393,7 @@ def test_every_setting_has_a_description(name):
 @each_recipe
 def test_the_hardened_profile_changes_only_settings(name):
     definition = RECIPES[name]
-    defaults = {s.key: s.default for s in describe(definition.settings)}
+    defaults = {s.key: s.default for s in definition.settings.descriptions}
     assert definition.hardened
     for key, change in definition.hardened.items():
         assert key in defaults
@@ -410,7 +409,7 @@ def test_the_hardened_profile_changes_only_settings(name):
 @each_recipe
 def test_settings_take_precedence_over_the_hardened_profile(name):
     key = next(iter(RECIPES[name].hardened))
-    default = next(s.default for s in describe(RECIPES[name].settings) if s.key == key)
+    default = next(s.default for s in RECIPES[name].settings.descriptions if s.key == key)
     scored = recipe(name, {key: default}, hardened=True)
     assert scored.signature != recipe(name, hardened=True).signature
     for part in key.split(".")[:-1]:
@@ -427,7 +426,7 @@ def test_definitions_are_complete(name):
     assert definition.output
     assert definition.loopholes
     assert recipe(name).equation
-    assert definition.build(definition.settings()).name == name
+    assert definition.configure(definition.defaults()).name == name
 
 
 # --- special rows -------------------------------------------------------------------------------
@@ -665,10 +664,7 @@ def test_a_function_is_a_recipe():
     own = custom("brief", brief)
     score = own([Rollout(response="abc")])[0]
     assert (score.value, score.components, score.correct) == (0.25, {"brief": 0.25}, None)
-    code = f'code_digest="{own.identity.settings["code_digest"]}"'
-    assert (
-        own.signature == f'rag-rewards {__version__} brief {code} formula="brief" parts=["brief"]'
-    )
+    assert own.identity.settings.keys() == {"code_digest", "formula", "parts"}
     assert pickle.loads(pickle.dumps(own))([Rollout(response="abc")]) == [score]  # noqa: S301
 
 

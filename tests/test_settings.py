@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
 import pytest
 
 from rag_rewards import RECIPES, SettingError, UnknownRecipeError, recipe
 from rag_rewards.decision import dotted
 from rag_rewards.recipes import definition_of
-from rag_rewards.recipes.arena import Arena
-from rag_rewards.recipes.ctrl_rag import CtrlRag
-from rag_rewards.recipes.lear import Lear
-from rag_rewards.recipes.truthrl import TruthRL
-from rag_rewards.settings import Setting, build, describe, did_you_mean, flatten
+from rag_rewards.settings import Part, Setting, SettingTable, about, did_you_mean
 
 
 def flat(name, changes, **options):
-    return flatten(recipe(name, changes, **options).settings)
+    return recipe(name, changes, **options).settings
 
 
 @pytest.mark.parametrize(
@@ -27,15 +26,15 @@ def flat(name, changes, **options):
     ],
 )
 def test_three_ways_to_name_a_setting(changes):
-    assert flat("arena", changes) == flatten(Arena()) | {"accuracy.metric": "f1"}
+    assert flat("arena", changes) == RECIPES["arena"].defaults() | {"accuracy.metric": "f1"}
 
 
 def test_every_setting_can_be_set_to_its_default():
     for name, plan in RECIPES.items():
-        defaults = flatten(plan.settings())
+        defaults = plan.defaults()
         assert flat(name, defaults) == defaults == flat(name, {}) == flat(name, None)
-        assert list(defaults) == [s.key for s in describe(plan.settings)]
-        for setting in describe(plan.settings):
+        assert list(defaults) == [s.key for s in plan.settings.descriptions]
+        for setting in plan.settings.descriptions:
             shown = list(setting.default) if isinstance(setting.default, tuple) else setting.default
             assert defaults[setting.key] == shown
 
@@ -60,7 +59,7 @@ def test_lists_can_be_text_with_commas():
 
 def test_null_and_whole_numbers():
     assert flat("ctrl-rag", {"threshold": None})["threshold"] is None
-    assert recipe("ctrl-rag", {"threshold": 2}).settings == CtrlRag(threshold=2.0)
+    assert flat("ctrl-rag", {"threshold": 2})["threshold"] == 2.0
     # One setting, one signature: 2 and 2.0 are the same.
     assert recipe("ctrl-rag", {"threshold": 2}).signature == (
         recipe("ctrl-rag", {"threshold": 2.0}).signature
@@ -106,16 +105,13 @@ def test_errors_contain_the_recipe_and_the_setting(name, changes, message):
 def test_an_ambiguous_short_key_is_an_error():
     with pytest.raises(SettingError, match="recipe ctrl-rag has no setting 'fold'"):
         recipe("ctrl-rag", {"fold": True})
-    both = build(Lear, {"temperature": 0.5, "gated": True}, "lear")
-    assert (both.decode.temperature, both.length.gated) == (0.5, True)
+    both = flat("lear", {"temperature": 0.5, "gated": True})
+    assert (both["decode.temperature"], both["length.gated"]) == (0.5, True)
     with pytest.raises(SettingError, match="has no setting 'words"):
-        build(Lear, {"words.": True}, "lear")
+        flat("lear", {"words.": True})
 
 
 def test_settings_are_values():
-    assert build(TruthRL, {}, "truthrl") == TruthRL()
-    with pytest.raises(AttributeError):
-        TruthRL().scheme = "binary"  # type: ignore[misc]
     changes = {"accuracy": {"metric": "f1"}}
     recipe("arena", changes, hardened=True)
     assert changes == {"accuracy": {"metric": "f1"}}
@@ -147,26 +143,47 @@ def test_values_for_evaluation_exist():
 
 
 def test_descriptions():
-    result = {s.key: s for s in describe(TruthRL)}
+    result = {s.key: s for s in RECIPES["truthrl"].settings.descriptions}
     assert result["scheme"] == Setting(
         "scheme",
         "ternary | binary | geometric",
         "ternary",
         "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, −1, −1; "
         "geometric (FaithRL) y0, 0, −x0, and on a row with answerable=false −x0, y0, −x0",
-        "paper, section 3.2: ternary",
+        "TruthRL, section 3.2: ternary",
     )
     assert result["abstention.phrases"].type == "list of text"
-    assert result["unwrap_text"].source == "not stated"
-    types = {s.key: s.type for s in describe(CtrlRag)}
+    types = {s.key: s.type for s in RECIPES["ctrl-rag"].settings.descriptions}
     assert types["threshold"] == "number | null"
     assert types["tokens"] == "true | false"
-    assert {s.key: s.type for s in describe(Lear)}["decode.max_tokens"] == "whole number"
+    assert {s.key: s.type for s in RECIPES["lear"].settings.descriptions}[
+        "decode.max_tokens"
+    ] == "whole number"
+
+
+@dataclass(frozen=True)
+class Pace:
+    speed: Annotated[float, about("words per second", "ours: slow", ge=0)] = 1.0
+    unit: Annotated[Literal["s", "min"], about("unit of time", "ours: SI")] = "s"
+    name: str = "pace"
+
+
+def test_a_part_lists_the_annotated_fields_of_an_object():
+    part = Part(Pace(speed=2.0), prefix="", values={"unit": ("s",)})
+    table = SettingTable("own", {"pace": part}, {"speed": "Pace, section 2"})
+    assert table.defaults == {"speed": 2.0, "unit": "s"}
+    assert [each.source for each in table.descriptions] == ["Pace, section 2", "ours: SI"]
+    assert table.build(table.values({"speed": 3})) == {"pace": Pace(speed=3.0)}
+    with pytest.raises(SettingError, match="recipe own: setting unit: Invalid enum value 'min'"):
+        table.values({"unit": "min"})
+    assert SettingTable("own", {"pace": Part(Pace(), fixed=("unit",))}).defaults == {
+        "pace.speed": 1.0
+    }
 
 
 def test_defaults_that_the_papers_state():
     def default(name, key):
-        return flatten(RECIPES[name].settings())[key]
+        return RECIPES[name].defaults()[key]
 
     stated = {
         ("arena", "accuracy.normalizer"): "triviaqa",

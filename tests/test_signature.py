@@ -24,9 +24,7 @@ from rag_rewards import (
     custom,
     recipe,
 )
-from rag_rewards.definition import ChangedDefault
 from rag_rewards.loading import RecipeSpec, load_recipe, recorded_spec
-from rag_rewards.settings import Settings, build, describe, flatten
 from rag_rewards.signature import Signature, StageSignature, release, signature_of
 
 some, many = budget(60), budget(200)
@@ -74,7 +72,7 @@ def value_of(setting):
 
 
 def changes_of(name):
-    every = {s.key: value_of(s) for s in describe(RECIPES[name].settings)}
+    every = {s.key: value_of(s) for s in RECIPES[name].settings.descriptions}
     return st.sets(st.sampled_from(sorted(every)), max_size=5).flatmap(
         lambda keys: st.fixed_dictionaries({key: every[key] for key in sorted(keys)})
     )
@@ -142,7 +140,7 @@ def dataclass_of(reward, models):
 @given(recipes())
 def test_the_options_of_a_signature_make_the_same_recipe(rebuilt):
     spec = recorded_spec(Signature.parse(rebuilt.signature))
-    assert spec == RecipeSpec(recipe=rebuilt.name, settings=flatten(rebuilt.settings))
+    assert spec == RecipeSpec(recipe=rebuilt.name, settings=rebuilt.settings)
     again = load_recipe(spec)
     assert again.settings == rebuilt.settings
     assert again.signature == rebuilt.signature
@@ -198,19 +196,21 @@ def test_the_format():
     assert recipe("arena").signature == f"{HEAD} arena"
     assert recipe("arena", hardened=True).signature == f"{HEAD} arena hardened"
     changed = recipe("arena", {"bonus.value": 5, "metric": "f1"}, hardened=True)
-    assert changed.signature == f'{HEAD} arena accuracy.metric="f1" bonus.value=5 hardened'
+    values = '{"accuracy.metric":"f1","bonus.value":5}'
+    assert changed.signature == f'{HEAD} arena hardened {{"settings":{values}}}'
     assert signature_of(recipe("lear"), {"policy": "a b", "judge": "c"}) == (
-        f'{HEAD} lear models={{"judge":"c","policy":"a b"}}'
+        f'{HEAD} lear {{"models":{{"judge":"c","policy":"a b"}}}}'
     )
     first = recipe("ground-grpo-stage1", {"aggregate": "mean"}, hardened=True)
     curriculum = Curriculum((Stage(first, 100), Stage(recipe("ground-grpo"))))
     assert curriculum.signature == (
-        f'{HEAD} curriculum stages=[{{"recipe":"ground-grpo-stage1","until_step":100,'
-        '"settings":{"aggregate":"mean"},"hardened":true},{"recipe":"ground-grpo"}]'
+        f'{HEAD} curriculum {{"stages":[{{"recipe":"ground-grpo-stage1","until_step":100,'
+        '"settings":{"aggregate":"mean"},"hardened":true},{"recipe":"ground-grpo"}]}'
     )
     own = custom("my own", brief)
-    code = f'code_digest="{own.identity.settings["code_digest"]}"'
-    assert own.signature == f'{HEAD} "my own" {code} formula="brief" parts=["brief"]'
+    values = {"code_digest": own.identity.settings["code_digest"], "formula": "brief"}
+    text = json.dumps({"settings": values | {"parts": ["brief"]}}, separators=(",", ":"))
+    assert own.signature == f'{HEAD} "my own" {text}'
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -218,8 +218,8 @@ def test_the_format():
 def test_equal_settings_are_equal_lines_however_they_were_set(name, hardened):
     rebuilt = recipe(name, hardened=hardened)
     assert rebuilt.signature == f"{HEAD} {name}" + " hardened" * hardened
-    assert recipe(name, flatten(rebuilt.settings)).signature == rebuilt.signature
-    assert recipe(name, flatten(rebuilt.settings), hardened=True).signature == rebuilt.signature
+    assert recipe(name, rebuilt.settings).signature == rebuilt.signature
+    assert recipe(name, rebuilt.settings, hardened=True).signature == rebuilt.signature
 
 
 def test_the_shorter_list_of_differences_is_written():
@@ -227,146 +227,83 @@ def test_the_shorter_list_of_differences_is_written():
     keys = sorted(profile)
     assert len(keys) == 8
     one_less = recipe("rag-total", {key: profile[key] for key in keys[1:]})
-    assert one_less.signature == f'{HEAD} rag-total {keys[0]}="lower" hardened'
+    assert one_less.signature == f'{HEAD} rag-total hardened {{"settings":{{"{keys[0]}":"lower"}}}}'
     # Of two equally long lists the one from the defaults is written.
     half = recipe("rag-total", {key: profile[key] for key in keys[4:]})
     assert half.signature == (
-        f'{HEAD} rag-total citation.include_thinking=false citation.measure="f1" '
-        'citation.min_precision=0.5 sections.repeated="missing"'
+        f'{HEAD} rag-total {{"settings":{{"citation.include_thinking":false,'
+        '"citation.measure":"f1","citation.min_precision":0.5,"sections.repeated":"missing"}}'
     )
-    assert half.signature == recipe("rag-total", flatten(half.settings), hardened=True).signature
+    assert half.signature == recipe("rag-total", half.settings, hardened=True).signature
+
+
+def parsed(settings):
+    return Signature.parse(f"{HEAD} arena {json.dumps({'settings': settings})}")
 
 
 def test_whole_numbers_are_written_without_a_fraction():
     for value in (5, 5.0):
-        assert recipe("arena", {"bonus.value": value}).signature == f"{HEAD} arena bonus.value=5"
+        settings = recipe("arena", {"bonus.value": value}).identity.settings
+        assert str(settings) == "{'bonus.value': 5}"
     for value in (0, 0.0, -0.0):
-        assert recipe("arena", {"bonus.value": value}).signature == f"{HEAD} arena bonus.value=0"
-    assert Signature.parse(f"{HEAD} arena a=5.0") == Signature.parse(f"{HEAD} arena a=5e0")
+        settings = recipe("arena", {"bonus.value": value}).identity.settings
+        assert str(settings) == "{'bonus.value': 0}"
+    assert parsed({"a": 5.0}) == parsed({"a": 5})
     for value in (float("inf"), float("nan")):
         with pytest.raises(SettingError, match="is not a finite number"):
             Signature(recipe="arena", settings={"a": value})
 
 
 def test_settings_of_a_recipe_that_is_not_built_in_are_all_written():
-    class Own(Settings, frozen=True):
-        scale: float
-        names: tuple[str, ...] = ()
-
-    rebuilt = dataclasses.replace(custom("own", brief), settings=Own(scale=2.0))
-    code = f'code_digest="{rebuilt.identity.settings["code_digest"]}"'
-    assert rebuilt.signature == f"{HEAD} own {code} names=[] scale=2"
-
-
-def test_keys_that_are_words_of_the_format_are_quoted():
-    signature = Signature(recipe="x", settings={"hardened": 1, "models": 2, "stages": [], "a b": 3})
-    assert str(signature) == f'{HEAD} x "a b"=3 "hardened"=1 "models"=2 "stages"=[]'
-    assert Signature.parse(str(signature)) == signature
+    settings = {"scale": 2.0, "names": []}
+    rebuilt = dataclasses.replace(custom("own", brief), settings=settings)
+    assert rebuilt.identity.settings.keys() == {"code_digest", "names", "scale"}
 
 
 # --- which recipe is in force --------------------------------------------------------------------
 
 
 def test_the_recipe_of_a_step_in_a_signature():
-    one = Signature.parse(f"{HEAD} arena bonus.value=5")
+    one = Signature(recipe="arena", settings={"bonus.value": 5})
     assert one.at(None) == one.at(3) == StageSignature("arena", None, {"bonus.value": 5})
     stages = '[{"recipe":"a","until_step":10},{"recipe":"b","until_step":20},{"recipe":"c"}]'
-    several = Signature.parse(f"{HEAD} curriculum stages={stages}")
+    several = Signature.parse(f'{HEAD} curriculum {{"stages":{stages}}}')
     assert several.at(None) is None
     assert [several.at(step).recipe for step in (-1, 9, 10, 19, 20, 10**9)] == list("aabbcc")
 
 
-# --- signatures of 0.1.0 -------------------------------------------------------------------------
-
-OLD = {
-    "arena": '{"bonus.value":5.0,"accuracy.metric":"f1"}',
-    "truthrl": '{"verifier":"exact","abstention.phrases":["a {b} until 3 then c models {"]}',
-}
+# --- signatures of other versions ----------------------------------------------------------------
 
 
-def test_signatures_of_the_first_version_are_read():
-    for name, values in OLD.items():
-        signature = Signature.parse(f"rag-rewards 0.1.0 {name} {values}")
-        assert signature == Signature(version="0.1.0", recipe=name, settings=json.loads(values))
-        models = '{"policy":"qwen2 float32","prompt":"0a1b truncated"}'
-        with_models = Signature.parse(f"rag-rewards 0.1.0 {name} {values} models {models}")
-        assert with_models.models == json.loads(models)
-        assert with_models.settings == signature.settings
-        assert Signature.parse(str(with_models)) == with_models
-        own = flatten(recipe(name, json.loads(values)).settings)
-        changed = {each.key: each.default for each in RECIPES[name].changed_defaults}
-        assert recorded_spec(with_models).settings == own | changed
-
-
-def test_curricula_of_the_first_version_are_read():
-    first, second = (f"rag-rewards 0.1.0 {name} {values}" for name, values in OLD.items())
-    signature = Signature.parse(f'{first} until 10 then {second} models {{"judge":"j"}}')
-    assert signature.stages == (
-        StageSignature("arena", 10, json.loads(OLD["arena"])),
-        StageSignature("truthrl", None, json.loads(OLD["truthrl"])),
+def test_signatures_of_0_7_are_read():
+    settings, models = 'accuracy.metric="f1" bonus.value=5', '{"judge":"j"}'
+    signature = Signature.parse(f"rag-rewards 0.7.0 arena {settings} hardened models={models}")
+    assert signature == Signature(
+        version="0.7.0",
+        recipe="arena",
+        settings={"accuracy.metric": "f1", "bonus.value": 5},
+        hardened=True,
+        models={"judge": "j"},
     )
-    assert (signature.version, signature.recipe, signature.models) == (
-        *("0.1.0", "curriculum"),
-        {"judge": "j"},
-    )
-    assert Signature.parse(str(signature)) == signature
-    options = recorded_spec(signature).stages
-    assert [(stage["recipe"], stage["until_step"]) for stage in options] == [
-        ("arena", 10),
-        ("truthrl", None),
-    ]
-    assert options[0]["settings"]["bonus.value"] == 5.0
+    recorded = recorded_spec(signature).settings
+    assert recorded == recipe("arena", signature.settings, hardened=True).settings
+    stages = '[{"recipe":"arena","until_step":3,"hardened":true},{"recipe":"lear"}]'
+    curriculum = Signature.parse(f"rag-rewards 0.7.0 curriculum stages={stages}")
+    assert [stage.recipe for stage in curriculum.stages] == ["arena", "lear"]
 
 
-def test_custom_recipes_of_the_first_version_are_read():
-    signature = Signature.parse('rag-rewards 0.1.0 my own {"formula":"brief","parts":["brief"]}')
-    assert signature.recipe == "my own"
-    assert signature.at(None).is_custom
+def test_replaced_settings_of_0_7_are_read():
+    text = "rag-rewards 0.7.0 arena accuracy.strict=true accuracy.certainty=0.9 accuracy.dates=true"
+    recorded = recorded_spec(Signature.parse(text)).settings
+    changed = {"accuracy.undecided": "wrong", "accuracy.equivalences": "spelling"}
+    assert recorded == recipe("arena", changed).settings
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rag-rewards 0.1.0 arena {",
-        "rag-rewards 0.1.0 arena []",
-        "rag-rewards 0.1.0 arena {} x",
-        "rag-rewards 0.1.0 arena {} models []",
-        'rag-rewards 0.1.0 arena {} models {"a":1}',
-        "rag-rewards 0.1.0 arena {} until 3",
-        "rag-rewards 0.1.0 arena {} until x then rag-rewards 0.1.0 arena {}",
-        "rag-rewards 0.1.0 arena {} until 3 then rag-rewards 0.2.0 arena {}",
-        "rag-rewards 0.1.0 arena {} until 3 then rag-rewards 0.1.0 arena",
-        "rag-rewards 0.2.0 arena {}",
-    ],
-)
-def test_damaged_signatures_of_the_first_version_are_refused(text):
-    with pytest.raises(SignatureError, match="at character"):
-        Signature.parse(text)
-
-
-# --- defaults of other versions ------------------------------------------------------------------
-
-
-def test_the_first_version_had_other_defaults(monkeypatch):
-    changed = (
-        ChangedDefault("0.2.0", "bonus.value", default=1.0, hardened=2.0),
-        ChangedDefault("0.1.5", "bonus.value", default=3.0, hardened=3.0),
-        ChangedDefault("0.2.0", "accuracy.metric", default="f1", hardened="f1"),
-    )
-    arena = dataclasses.replace(RECIPES["arena"], changed_defaults=changed)
-    monkeypatch.setattr("rag_rewards.recipes.RECIPES", {**RECIPES, "arena": arena})
-
-    def bonus(text):
-        result = recorded_spec(Signature.parse(text)).settings
-        return result["bonus.value"], result["accuracy.metric"]
-
-    assert bonus("rag-rewards 0.1.0 arena {}") == (3.0, "f1")
-    assert bonus("rag-rewards 0.1.4 arena hardened") == (3.0, "f1")
-    assert bonus("rag-rewards 0.1.5 arena") == (1.0, "f1")
-    assert bonus("rag-rewards 0.1.9 arena hardened") == (2.0, "f1")
-    assert bonus("rag-rewards 0.2.0 arena") == (10.0, "exact")
-    # A value in the old signature takes precedence over the old default.
-    assert bonus('rag-rewards 0.1.0 arena {"bonus.value":7.0}') == (7.0, "f1")
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "0.6.9"])
+def test_signatures_of_older_versions_are_refused(version):
+    signature = Signature.parse(f"rag-rewards {version} arena")
+    with pytest.raises(SignatureError, match="and later: score the rows again"):
+        recorded_spec(signature)
 
 
 def test_signatures_of_newer_versions_are_refused(monkeypatch):
@@ -414,63 +351,50 @@ def test_settings_are_validated(text, error, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "position"),
+    ("text", "message"),
     [
-        ("", "expected 'rag-rewards '", 1),
-        ("x", "expected 'rag-rewards '", 1),
-        ("rag-rewards", "expected 'rag-rewards '", 1),
-        (" rag-rewards 0.2.0 arena", "expected 'rag-rewards '", 1),
-        ("rag-rewards x arena", "expected a version", 13),
-        ("rag-rewards 0.2 arena", "expected a version", 13),
-        ("rag-rewards 0.2.0", "expected ' '", 18),
-        ("rag-rewards 0.2.0 ", "expected the name of a recipe", 19),
-        ("rag-rewards 0.2.0 [1]", "expected the name of a recipe", 19),
-        ("rag-rewards 0.2.0 arena ", "expected a setting", 25),
-        ("rag-rewards 0.2.0 arena\n", "expected ' '", 24),
-        ("rag-rewards 0.2.0 arena  a=1", "expected a setting", 25),
-        ("rag-rewards 0.2.0 arena a", "expected '='", 26),
-        ("rag-rewards 0.2.0 arena a=", "expected a JSON value", 27),
-        ("rag-rewards 0.2.0 arena a= 1", "expected a JSON value", 27),
-        ("rag-rewards 0.2.0 arena a=x", "expected a JSON value", 27),
-        ("rag-rewards 0.2.0 arena a=1,", "expected ' '", 28),
-        ("rag-rewards 0.2.0 arena a=1 a=1", "setting 'a' occurs twice", 29),
-        ("rag-rewards 0.2.0 arena a=NaN", "NaN is not a finite number", 27),
-        ("rag-rewards 0.2.0 arena a=-Infinity", "is not a finite number", 27),
-        ("rag-rewards 0.2.0 arena a=1e999", "is not a finite number", 27),
-        ('rag-rewards 0.2.0 arena a={"b":1,"b":2}', "a key occurs twice", 27),
-        ('rag-rewards 0.2.0 arena a="\n"', "Invalid control character", 28),
-        ("rag-rewards 0.2.0 arena a=" + "[" * 9 + "]" * 9, "nested too deeply", 27),
-        ("rag-rewards 0.2.0 arena a=" + "[" * 10**6, "nested too deeply", 27),
-        ("rag-rewards 0.2.0 arena a=" + "9" * 10**6, "a number has 1000000 characters", 27),
-        ("rag-rewards 0.2.0 arena hardened=true", "expected ' '", 33),
-        ("rag-rewards 0.2.0 arena hardened hardened", "occurs twice or after 'hardened'", 34),
-        ("rag-rewards 0.2.0 arena hardened a=1", "setting 'a' follows 'hardened'", 34),
-        ('rag-rewards 0.2.0 arena models={"a":"b"} a=1', "setting 'a' follows 'models'", 42),
-        ('rag-rewards 0.2.0 arena models={"a":"b"} hardened', "after 'models'", 42),
-        ("rag-rewards 0.2.0 arena models={}", "'models' is empty", 31),
-        ("rag-rewards 0.2.0 arena models=[]", "Expected `object`", 32),
-        ('rag-rewards 0.2.0 arena models={"a":1}', "Expected `str`", 32),
-        ("rag-rewards 0.2.0 arena stages=[]", "'stages' is empty", 31),
-        ("rag-rewards 0.2.0 arena stages={}", "Expected `array`", 32),
-        ('rag-rewards 0.2.0 arena stages=[{"x":1}]', "unknown field `x`", 32),
-        ("rag-rewards 0.2.0 arena stages=[{}]", "missing required field `recipe`", 32),
-        ('rag-rewards 0.2.0 c a=1 stages=[{"recipe":"b"}]', "belong to its stages", 48),
-        ('rag-rewards 0.2.0 c hardened stages=[{"recipe":"b"}]', "belong to its stages", 53),
+        ("", "it has not the form rag-rewards VERSION RECIPE"),
+        (" rag-rewards 0.8.0 arena", "it has not the form"),
+        ("rag-rewards 0.8 arena", "it has not the form"),
+        ("rag-rewards 0.8.0 [1]", "it has not the form"),
+        ("rag-rewards 0.8.0 arena ", "expected a setting, found ' '"),
+        ("rag-rewards 0.8.0 arena\n", "it has not the form"),
+        ("rag-rewards 0.8.0 arena  {}", "expected a setting"),
+        ("rag-rewards 0.8.0 arena {} hardened", "trailing characters"),
+        ("rag-rewards 0.8.0 arena {", "truncated"),
+        ('rag-rewards 0.8.0 arena {"a":1}', "unknown field `a`"),
+        ('rag-rewards 0.8.0 arena {"settings":{"a":NaN}}', "malformed"),
+        ('rag-rewards 0.8.0 arena {"settings":{"a":1e999}}', "Number out of range"),
+        ('rag-rewards 0.8.0 arena {"settings":{"a":' + "9" * 10**6 + "}}", "out of range"),
+        ('rag-rewards 0.8.0 arena {"settings":{"a":' + "[" * 12 + "]" * 12 + "}}", "too deeply"),
+        ('rag-rewards 0.8.0 arena {"settings":{"a":' + "[" * 10**6, "nested too deeply"),
+        ('rag-rewards 0.8.0 arena {"models":[]}', "Expected `object`"),
+        ('rag-rewards 0.8.0 arena {"models":{"a":1}}', "Expected `str`"),
+        ('rag-rewards 0.8.0 arena {"stages":[{"x":1}]}', "unknown field `x`"),
+        ("rag-rewards 0.7.0 arena a", "expected a setting"),
+        ("rag-rewards 0.7.0 arena a=", "Expecting value"),
+        ("rag-rewards 0.7.0 arena a=1,", "expected a setting, found ','"),
+        ("rag-rewards 0.7.0 arena a=1 a=1", "'a' occurs twice"),
+        ("rag-rewards 0.7.0 arena a=NaN", "nan is not a finite number"),
+        ("rag-rewards 0.7.0 arena a=1e999", "inf is not a finite number"),
+        ("rag-rewards 0.7.0 arena a=" + "[" * 10**6, "nested too deeply"),
+        ("rag-rewards 0.7.0 arena a=" + "9" * 10**6, "inf is not a finite number"),
+        ("rag-rewards 0.7.0 arena hardened hardened", "'hardened' occurs twice"),
+        ("rag-rewards 0.7.0 arena models=[]", "Expected `object`"),
     ],
 )
-def test_other_text_is_rejected(text, message, position):
+def test_other_text_is_rejected(text, message):
     with pytest.raises(SignatureError) as caught:
         Signature.parse(text)
     assert message in str(caught.value)
-    assert f" at character {position}; " in str(caught.value)
-    assert "`rag-rewards 0.2.0 arena bonus.value=5 hardened`" in str(caught.value)
+    assert "`rag-rewards 0.8.0 arena hardened {" in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
 VALID = [
     signature_of(recipe("arena", {"bonus.value": 5}, hardened=True), {"judge": "a b"}),
     Curriculum((Stage(recipe("truthrl"), 7), Stage(custom("a b", brief)))).signature,
-    'rag-rewards 0.1.0 arena {"bonus.value":5.0} until 10 then rag-rewards 0.1.0 lear {"tau":1}',
+    'rag-rewards 0.7.0 arena bonus.value=5 hardened models={"judge":"a b"}',
 ]
 
 
@@ -504,16 +428,9 @@ def test_any_text_is_rejected_or_parsed(text):
 
 
 @pytest.mark.parametrize(
-    "piece",
-    [
-        " a{}=1",
-        ' "{}"="\\u0041 = hardened"',
-        ' a{}=["{{"]',
-        " a{}=" + "9" * 300,
-        " a{}=[[[[[[[]]]]]]]",
-    ],
+    "piece", [" a{}=1", ' a{}=["{{"]', " a{}=" + "9" * 300, " a{}=[[[[[[[]]]]]]]"]
 )
-def test_reading_takes_linear_time(piece):
+def test_reading_the_old_form_takes_linear_time(piece):
     def read(count):
         text = "".join(piece.replace("{}", str(i), 1) for i in range(count)).replace("{{", "{")
         assert len(Signature.parse(f"{HEAD} arena{text}").settings) == count
@@ -524,9 +441,11 @@ def test_reading_takes_linear_time(piece):
 def test_a_curriculum_has_no_settings_of_its_own():
     with pytest.raises(SignatureError, match="belong to its stages"):
         Signature(recipe="c", hardened=True, stages=(StageSignature("arena"),))
+    with pytest.raises(SignatureError, match="belong to its stages"):
+        Signature.parse(f'{HEAD} c {{"settings":{{"a":1}},"stages":[{{"recipe":"b"}}]}}')
 
 
 def test_settings_that_python_cannot_build_from_text():
-    assert build(RECIPES["arena"].settings, {"bonus.value": 10**50}, "arena").bonus.value == 1e50
+    assert recipe("arena", {"bonus.value": 10**50}).settings["bonus.value"] == 1e50
     with pytest.raises(SettingError, match="found a larger one"):
-        build(RECIPES["arena"].settings, {"bonus.value": 10**5000}, "arena")
+        recipe("arena", {"bonus.value": 10**5000})

@@ -192,8 +192,8 @@ def test_needs_scope_equation_and_signature_follow_the_stages():
     assert Curriculum((Stage(FIRST, 1), Stage(recipe("ctrl-rag")))).scope == "group"
     assert PLAN.equation == "until step 10: format + accuracy; then outcome"
     assert PLAN.signature == (
-        f'rag-rewards {__version__} curriculum stages=[{{"recipe":"naive-grpo","until_step":10}},'
-        '{"recipe":"truthrl","settings":{"verifier":"exact"}}]'
+        f'rag-rewards {__version__} curriculum {{"stages":[{{"recipe":"naive-grpo",'
+        '"until_step":10},{"recipe":"truthrl","settings":{"verifier":"exact"}}]}'
     )
 
 

@@ -74,7 +74,7 @@ class GroupRewards:
 
         `row` contains the gold data of the group, in the form of the fields of a row.
         """
-        dialect = getattr(self.scorer.recipes[-1].settings, "dialect", "auto")
+        dialect = (self.scorer.recipes[-1].settings or {}).get("dialect", "auto")
         is_read = self.scorer.models.policy is not None
         rollouts = [_rollout(row, each, decode, dialect, is_read) for each in trajectories]
         everyone = [range(len(rollouts))]

@@ -60,7 +60,7 @@ class SearchCheck:
 def dialect_at(reward: Recipe | Curriculum, step: int | None) -> str:
     """Return the dialect of a recipe, or of the stage of a curriculum at a training step."""
     recipe = reward.at(step or 0) if isinstance(reward, Curriculum) else reward
-    return str(getattr(recipe.settings, "dialect", "auto"))
+    return str((recipe.settings or {}).get("dialect", "auto"))
 
 
 def dialect_of_tags(name: str | None) -> Dialect:

@@ -24,7 +24,7 @@ from rag_rewards.errors import DataError, UsageError
 from rag_rewards.groups import positions_by_key
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.scored import turn_rewards
-from rag_rewards.settings import Settings, did_you_mean
+from rag_rewards.settings import did_you_mean
 from rag_rewards.training.credit import METHODS, Credit, gdpo, place, spread
 from rag_rewards.training.credit.entries import Advantages
 from rag_rewards.training.credit.gigpo import anchors_of
@@ -68,7 +68,7 @@ class TurnCredit:
     weights: Mapping[str, float] | None = None
 
     @classmethod
-    def of(cls, algorithm: Any, stages: Sequence[Settings | None] = ()) -> TurnCredit:
+    def of(cls, algorithm: Any, stages: Sequence[Mapping[str, Any] | None] = ()) -> TurnCredit:
         """Return the credit of `algorithm` in verl's configuration and of a recipe's settings.
 
         `stages` are the settings of the recipe, or of each stage of a curriculum.

@@ -23,7 +23,7 @@ from rag_rewards.audit.row_attacks import (
     with_last_turn,
 )
 from rag_rewards.audit.rule_evidence import with_evidence
-from rag_rewards.definition import Recipe, RecipeDefinition
+from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSource, load_recipe
@@ -32,7 +32,6 @@ from rag_rewards.recipes.sample import ROW
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
-from rag_rewards.settings import flatten
 
 MAX_ROWS = 100
 """The largest number of your own rows that are attacked, evenly spaced over the file."""
@@ -115,14 +114,6 @@ def _spread(rows: Sequence[Rollout]) -> list[Rollout]:
 # --- published recipes ---------------------------------------------------------------------------
 
 
-def _definition_of(recipe: Recipe) -> RecipeDefinition | None:
-    """Return the definition of a recipe, even if it was built without one; None if it has none."""
-    published = RECIPES.get(recipe.name)
-    if published and isinstance(recipe.settings, published.settings):
-        return published
-    return recipe.definition
-
-
 Excuses = Mapping[tuple[int | None, str], str]
 """Why attacks pay by the recipe's own definition, by number and variant."""
 
@@ -133,7 +124,7 @@ def excuses_of(recipe: Recipe) -> Excuses:
     The names of variants are those of the built-in rows. The variant "" has the reason for other
     rows, on which every variant of such an attack is excused.
     """
-    definition = _definition_of(recipe)
+    definition = recipe.definition
     excuses: dict[tuple[int | None, str], str] = {}
     for loophole in definition.loopholes if definition else ():
         for attack, variants in loophole.variants.items():
@@ -143,7 +134,7 @@ def excuses_of(recipe: Recipe) -> Excuses:
 
 def _has_responses(recipe: Recipe) -> bool:
     """Return whether the built-in cases of a recipe attack single responses."""
-    if _definition_of(recipe) is not RECIPES.get(recipe.name):
+    if recipe.definition is not RECIPES.get(recipe.name):
         return False
     return any(case.recipe == recipe.name and not case.form for case in CASES)
 
@@ -153,10 +144,10 @@ def _built_in(recipe: Recipe, excuses: Excuses) -> tuple[list[Finding], list[str
 
     Returns the findings, and the settings of the cases that require other settings.
     """
-    definition = _definition_of(recipe)
+    definition = recipe.definition
     if definition is None or definition is not RECIPES.get(recipe.name):
         return [], []
-    current = flatten(recipe.settings) if recipe.settings else {}
+    current = recipe.settings or {}
     findings: list[Finding] = []
     elsewhere: list[str] = []
     entries: list[Case | DegeneratePolicy] = [*CASES, *POLICIES]

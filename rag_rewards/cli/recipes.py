@@ -16,7 +16,7 @@ from rag_rewards.errors import shorten
 from rag_rewards.loading import load_recipe
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.settings import Setting, describe, flatten
+from rag_rewards.settings import Setting
 
 
 def recipes(name: str | None = None, /, *, json: bool = False) -> None:
@@ -84,8 +84,8 @@ def print_recipe(console: Console, name: str, built: Recipe) -> None:
     ):
         console.print(Text.assemble((f"  {label:<11}", "bold"), text))
     console.print(_components(definition))
-    if settings := describe(definition.settings):
-        console.print(_settings(settings, flatten(built.settings) if built.settings else {}))
+    if settings := definition.settings.descriptions:
+        console.print(_settings(settings, built.settings or {}))
     if definition.hardened:
         console.print(_hardened(definition))
     for title, lines in (
@@ -114,7 +114,7 @@ def recipe_data(built: Recipe, name: str = "") -> dict[str, Any]:
         "scope": built.scope,
         "fields": ["response", *definition.fields],
         "prompts": list(definition.prompts),
-        "settings": [msgspec.to_builtins(setting) for setting in describe(definition.settings)],
+        "settings": [msgspec.to_builtins(setting) for setting in definition.settings.descriptions],
         "hardened": {
             key: {"value": change.value, "closes": list(change.closes), "why": change.why}
             for key, change in definition.hardened.items()

@@ -10,7 +10,7 @@ from typing import Any
 from rag_rewards.decision import split_decision
 from rag_rewards.definition import Recipe, RecipeDefinition
 from rag_rewards.errors import SettingError, UnknownRecipeError
-from rag_rewards.settings import build, did_you_mean, flatten
+from rag_rewards.settings import did_you_mean
 
 
 class RecipeTable(Mapping[str, RecipeDefinition]):
@@ -85,13 +85,13 @@ def build_recipe(
 ) -> Recipe:
     """Return the recipe of a definition, with settings and errors as in `recipe`."""
     changes, decision = split_decision(settings or {})
-    values = (definition.hardened_values if hardened else {}) | changes
-    built = build(definition.settings, values, definition.name)
+    profile = definition.hardened_values if hardened else {}
+    values = definition.settings.values(profile | changes)
     if hardened:
-        _check_hardened(definition, flatten(built))
-    recipe = definition.build(built)
+        _check_hardened(definition, values)
+    recipe = definition.configure(values)
     built_in = RECIPES.get(definition.name) is definition
-    return replace(recipe, definition=definition, built_in=built_in).decided_by(decision)
+    return replace(recipe, built_in=built_in).decided_by(decision)
 
 
 def _check_hardened(definition: RecipeDefinition, values: Mapping[str, Any]) -> None:

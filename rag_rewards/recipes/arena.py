@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
 
 from rag_rewards.compose import AllOnes, Sum
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -25,12 +23,11 @@ from rag_rewards.definition import (
 from rag_rewards.prompts import GoldRationale, OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.rewards.correctness import Metric
-from rag_rewards.rewards.document_relevance import Notation, Relevance
+from rag_rewards.rewards.document_relevance import Relevance
 from rag_rewards.rewards.format import Format
 from rag_rewards.rollout import Rollout
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.settings import Part
+from rag_rewards.text.sections import SectionStyle
 from rag_rewards.training.settings import FineTuning, Stated, Training
 
 OUTPUT = OutputForm(
@@ -92,92 +89,38 @@ RATIONALE = GoldRationale(
 )
 
 
-class FormatSettings(Settings, frozen=True):
-    words: Annotated[
-        bool, about("analysis and answer must contain a letter, a digit or an emoji")
-    ] = False
-
-
-class Accuracy(shared.Accuracy, frozen=True):
-    metric: Annotated[
-        Metric,
-        about(shared.METRIC, "paper, section 3.3; F1 and judge in section 5.3"),
-    ] = "exact"
-    normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "triviaqa"
-
-
-class RelevanceSettings(Settings, frozen=True):
-    min_precision: Annotated[
-        float,
-        about(
-            "minimum share of supporting documents among the listed documents for a relevance "
-            "of 0.5",
-            "paper, section 3.3: one supporting document is enough",
-            ge=0,
-            le=1,
-        ),
-    ] = 0.0
-    notation: Annotated[
-        Notation,
-        about(
-            "notation of the listed documents; json: a JSON list such as [1, 3]; any: also [1][3], "
-            "1 and 3, or Documents 1, 3",
-            "authors' code: json",
-        ),
-    ] = "json"
-
-
-class Bonus(Settings, frozen=True):
-    value: Annotated[
-        float,
-        about("reward if format, accuracy and relevance are 1", "paper, section 3.3"),
-    ] = 10.0
-
-
-class Arena(Settings, frozen=True):
-    """Settings of ARENA."""
-
-    sections: shared.Sections = shared.Sections()
-    format: FormatSettings = FormatSettings()
-    accuracy: Accuracy = Accuracy()
-    relevance: RelevanceSettings = RelevanceSettings()
-    bonus: Bonus = Bonus()
-
-
-def arena(settings: Arena) -> Recipe:
+def arena(
+    sections: SectionStyle,
+    format: Format,
+    accuracy: AnswerMatch,
+    relevance: Relevance,
+    bonus: AllOnes,
+) -> Recipe:
     """Return format + accuracy + relevance + bonus. Source: ARENA, section 3.3."""
-    tags = OUTPUT.tags(settings.sections.style())
-    format_ = Format(
-        tags, ("analysis", "answer") if settings.format.words else (), settings.format.words
-    )
-    accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
-    relevance = Relevance(tags, settings.relevance.min_precision, settings.relevance.notation)
-    bonus = AllOnes((format_, accuracy, relevance), settings.bonus.value, "bonus")
-    components = (format_, accuracy, relevance, bonus)
+    tags = OUTPUT.tags(sections)
+    filled = ("analysis", "answer") if format.words else ()
+    format = replace(format, tags=tags, filled=filled)
+    accuracy, relevance = replace(accuracy, tags=tags), replace(relevance, tags=tags)
+    bonus = replace(bonus, of=(format, accuracy, relevance))
+    components = (format, accuracy, relevance, bonus)
     total = Sum(tuple((1.0, part) for part in components))
-    return Recipe("arena", components, total, correct=accuracy, settings=settings)
+    return Recipe("arena", components, total, correct=accuracy)
 
 
-class NaiveFormatSettings(FormatSettings, frozen=True):
-    words: Annotated[bool, about("the answer must contain a letter, a digit or an emoji")] = False
-
-
-class NaiveGrpo(Settings, frozen=True):
-    """Settings of the naive baseline."""
-
-    sections: shared.Sections = shared.Sections()
-    format: NaiveFormatSettings = NaiveFormatSettings()
-    accuracy: Accuracy = Accuracy()
-
-
-def naive_grpo(settings: NaiveGrpo) -> Recipe:
+def naive_grpo(sections: SectionStyle, format: Format, accuracy: AnswerMatch) -> Recipe:
     """Return format + accuracy. Source: ARENA, section 4.3 (baseline)."""
-    tags = NAIVE_OUTPUT.tags(settings.sections.style())
-    format_ = Format(tags, ("answer",) if settings.format.words else (), settings.format.words)
-    accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
-    total = Sum(((1.0, format_), (1.0, accuracy)))
-    return Recipe("naive-grpo", (format_, accuracy), total, correct=accuracy, settings=settings)
+    tags = NAIVE_OUTPUT.tags(sections)
+    format = replace(format, tags=tags, filled=("answer",) if format.words else ())
+    accuracy = replace(accuracy, tags=tags)
+    total = Sum(((1.0, format), (1.0, accuracy)))
+    return Recipe("naive-grpo", (format, accuracy), total, correct=accuracy)
 
+
+_ACCURACY_PART = Part(AnswerMatch(normalizer="triviaqa"), fixed=("reads",))
+_SOURCES = {
+    "accuracy.metric": "ARENA, section 3.3; F1 and judge in section 5.3",
+    "accuracy.normalizer": "ARENA, authors' code",
+}
 
 _TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right; nested tags")
 _WORDS = HardenedSetting(True, (11, 24), "a format reward for empty sections or for '.'")
@@ -255,7 +198,14 @@ ARENA = RecipeDefinition(
     summary="rewards for format, accuracy and the listed documents, and a bonus if all are 1",
     source="ARENA, section 3.3",
     output=OUTPUT,
-    settings=Arena,
+    parts={
+        "sections": SectionStyle(),
+        "format": Format(),
+        "accuracy": _ACCURACY_PART,
+        "relevance": Relevance(),
+        "bonus": AllOnes((), 10.0, "bonus"),
+    },
+    sources=_SOURCES,
     build=arena,
     fields=("supporting", "answers"),
     components=(
@@ -315,10 +265,6 @@ ARENA = RecipeDefinition(
         "itself or leaves a choice; that of the paper accepts one that hits any gold answer "
         "(appendix C.3)",
     ),
-    changed_defaults=(
-        *shared.CHANGED_ACCURACY,
-        ChangedDefault("0.4.0", "relevance.notation", default="json", hardened="json"),
-    ),
 )
 
 NAIVE_GRPO = RecipeDefinition(
@@ -326,7 +272,12 @@ NAIVE_GRPO = RecipeDefinition(
     summary="rewards for the format and the accuracy: the baseline of ARENA",
     source="ARENA, section 4.3",
     output=NAIVE_OUTPUT,
-    settings=NaiveGrpo,
+    parts={
+        "sections": SectionStyle(),
+        "format": Format(),
+        "accuracy": _ACCURACY_PART,
+    },
+    sources=_SOURCES,
     build=naive_grpo,
     fields=("answers",),
     components=(_FORMAT, _ACCURACY),
@@ -341,7 +292,6 @@ NAIVE_GRPO = RecipeDefinition(
         "accuracy.extra": _EXTRA,
     },
     rejected=shared.REJECTED,
-    changed_defaults=shared.CHANGED_ACCURACY,
     loopholes=(
         *_LOOPHOLES,
         Loophole(

@@ -6,7 +6,7 @@ counts it as 0. The parameters of BM25 are not stated in the code.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import replace
 
 from rag_rewards.compose import weighted
 from rag_rewards.definition import (
@@ -17,14 +17,16 @@ from rag_rewards.definition import (
     RecipeDefinition,
 )
 from rag_rewards.prompts import OutputForm, Prompt
-from rag_rewards.recipes.turn_settings import CHANGED_EXACT, EXACT_HARDENED, ExactSettings
+from rag_rewards.recipes.turn_settings import EXACT_HARDENED, TURNS, exact_match
 from rag_rewards.reward import CorrectOf
-from rag_rewards.rewards.contradiction import Consistency, QueryBy, Unverified
-from rag_rewards.settings import about
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.contradiction import Consistency
+from rag_rewards.rewards.search import MalformedTurns
+from rag_rewards.settings import Part
 from rag_rewards.training.settings import Stated, Training
+from rag_rewards.turns.trajectory import Reading
 
 _CODE = "released code at d97ea69: train.py"
-_METHOD = "released code at d97ea69: method.md"
 
 OUTPUT = OutputForm("<think>…</think> <answer>…</answer>", required=False)
 PROMPT = Prompt(
@@ -35,66 +37,14 @@ PROMPT = Prompt(
 )
 
 
-class BinaryRAR(ExactSettings, frozen=True):
-    """Settings of Binary RAR."""
-
-    by: Annotated[
-        Literal["judge", "nli"],
-        about(
-            "verifier; judge: a verdict on the response and all chunks; nli: an entailment model "
-            "with contradictions on each sentence and chunk",
-            f"{_CODE}: judge",
-        ),
-    ] = "judge"
-    threshold: Annotated[
-        float,
-        about("with by=nli, probability from which a chunk contradicts a sentence", ge=0, le=1),
-    ] = 0.5
-    chunk_words: Annotated[
-        int, about("number of words of a chunk", f"{_METHOD}: 512 tokens", ge=1)
-    ] = 512
-    chunks: Annotated[
-        int, about("number of chunks that are compared with the response", _METHOD, ge=1)
-    ] = 8
-    query_by: Annotated[
-        QueryBy,
-        about(
-            "query of BM25, which selects the chunks (k1 1.5, b 0.75)",
-            f"{_CODE}: response; {_METHOD}: question+response",
-        ),
-    ] = "response"
-    truncated: Annotated[
-        Unverified,
-        about("0: a response that a limit ended gets 0; verifier: the verifier decides", _CODE),
-    ] = 0
-    empty: Annotated[
-        Unverified,
-        about(
-            "0: a response without a statement gets 0, and so does, unless the row is marked as "
-            "unanswerable, a refusal or a response that states no gold answer of the row; "
-            "verifier: the verifier decides",
-            f"{_CODE}: verifier",
-        ),
-    ] = "verifier"
-
-
-def binary_rar(settings: BinaryRAR) -> Recipe:
+def binary_rar(
+    reading: Reading, malformed: MalformedTurns, answer: AnswerMatch, reward: Consistency
+) -> Recipe:
     """Return the consistency with the documents, at the last turn. Source: Binary RAR."""
-    reward = Consistency(
-        by=settings.by,
-        threshold=settings.threshold,
-        chunk_words=settings.chunk_words,
-        chunks=settings.chunks,
-        query_by=settings.query_by,
-        truncated=settings.truncated,
-        empty=settings.empty,
-        answer=settings.exact_match("answer"),
-        reading=settings.reading(),
-        repeated=settings.repeated_answer,
-    )
-    components = (reward, settings.malformed_turns())
+    reward = replace(reward, answer=answer, reading=reading)
+    components = (reward, replace(malformed, reading=reading))
     total = weighted(*((1, part) for part in components))
-    return Recipe("binary-rar", components, total, correct=CorrectOf(reward), settings=settings)
+    return Recipe("binary-rar", components, total, correct=CorrectOf(reward))
 
 
 TRAINING = Training(
@@ -114,7 +64,7 @@ BINARY_RAR = RecipeDefinition(
     summary="1 if no document contradicts the response, otherwise 0",
     source="Binary RAR, released code at d97ea69",
     output=OUTPUT,
-    settings=BinaryRAR,
+    parts={**TURNS, "answer": exact_match("answer"), "reward": Part(Consistency(), prefix="")},
     build=binary_rar,
     fields=("documents", "turns", "verdicts.consistent"),
     components=(
@@ -159,7 +109,6 @@ BINARY_RAR = RecipeDefinition(
             variants={47: ("instructions-beside-the-gold-answer",)},
         ),
     ),
-    changed_defaults=CHANGED_EXACT,
     deviations=(
         "a verifier that fails leaves the rollout unscored; the released code counts it as 0",
         "a chunk has 512 words; the released code counts tokens",

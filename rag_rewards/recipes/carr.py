@@ -7,11 +7,10 @@ of the group and then uses the value itself: `normalize=none` reproduces it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import replace
 
 from rag_rewards.compose import weighted
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -19,13 +18,15 @@ from rag_rewards.definition import (
     RecipeDefinition,
 )
 from rag_rewards.prompts import OutputForm, Prompt
-from rag_rewards.recipes.turn_settings import CHANGED_EXACT, EXACT_HARDENED, ExactSettings
+from rag_rewards.recipes.turn_settings import EXACT_HARDENED, TURNS, exact_match
 from rag_rewards.reward import Component, Reward
-from rag_rewards.rewards.rubrics import CitedIn, Over, RubricReward, Rubrics
-from rag_rewards.settings import Settings, about
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.rubrics import RubricReward, Rubrics
+from rag_rewards.rewards.search import MalformedTurns
+from rag_rewards.settings import Part
 from rag_rewards.training.settings import Stated, Training
+from rag_rewards.turns.trajectory import Reading
 
-_SERVER = "released code at c97e7e8: launch_server.py"
 _SCRIPT = "released code at c97e7e8: training_run_4b-C-GRPO-rubric0.3.sh"
 
 OUTPUT = OutputForm(
@@ -43,76 +44,26 @@ PROMPT = Prompt(
 )
 
 
-class OutcomeSettings(Settings, frozen=True):
-    by: Annotated[
-        Literal["judge", "rules"],
-        about(
-            "whether the answer is right; judge: by a verdict; rules: by an exact match of the "
-            "final text without citations",
-            "released code at c97e7e8: judge",
-        ),
-    ] = "judge"
-
-
-class Carr(ExactSettings, frozen=True):
-    """Settings of CaRR."""
-
-    outcome: OutcomeSettings = OutcomeSettings()
-    alpha: Annotated[
-        float, about("weight of the rubrics in the reward of a right answer", _SCRIPT, ge=0, le=1)
-    ] = 0.3
-    normalize: Annotated[
-        Literal["group_max", "none"],
-        about(
-            "group_max: divide the share of the rubrics by the greatest one of the group; none: do "
-            "not, as --rubric-only-positive of the released code",
-            f"{_SCRIPT}: --normalize-rubric-reward",
-        ),
-    ] = "group_max"
-    over: Annotated[
-        Over,
-        about(
-            "with normalize=group_max, rollouts among which the greatest share is; right: those "
-            "with a right answer, so that no rubric of the others is judged",
-            "released code at c97e7e8: all",
-        ),
-    ] = "all"
-    connect: Annotated[
-        bool,
-        about("a rubric counts only if supported rubrics connect it with the answer", _SERVER),
-    ] = True
-    max_cited: Annotated[
-        int, about("number of different citations of a final text that count", _SERVER, ge=1)
-    ] = 20
-    cited_in: Annotated[
-        CitedIn,
-        about(
-            "citations that count; text: those before the heading References; shown: those that a "
-            "reader sees beside a claim, before a list of sources under any heading",
-            "released code at c97e7e8: text",
-        ),
-    ] = "text"
-
-
-def carr(settings: Carr) -> Recipe:
+def carr(
+    reading: Reading,
+    malformed: MalformedTurns,
+    answer: AnswerMatch,
+    rubrics: Rubrics,
+    reward: RubricReward,
+) -> Recipe:
     """Return the outcome combined with the rubrics, at the last turn. Source: CaRR."""
-    rubrics = Rubrics(
-        by=settings.outcome.by,
-        answer=settings.exact_match("outcome"),
-        connect=settings.connect,
-        max_cited=settings.max_cited,
-        cited_in=settings.cited_in,
-        always=settings.normalize == "group_max" and settings.over == "all",
-        alpha=settings.alpha,
-        reading=settings.reading(),
-        repeated=settings.repeated_answer,
+    rubrics = replace(
+        rubrics,
+        answer=answer,
+        always=reward.normalize == "group_max" and reward.over == "all",
+        alpha=reward.alpha,
+        reading=reading,
     )
     names = ("outcome", "rubrics", "identified", "supported", "connected")
-    malformed = settings.malformed_turns()
+    malformed = replace(malformed, reading=reading)
     components: tuple[Reward, ...] = (*(Component(rubrics, name) for name in names), malformed)
-    reward = RubricReward(rubrics, settings.alpha, settings.normalize, settings.over)
-    total = weighted((1, reward), (1, malformed))
-    return Recipe("carr", components, total, correct=components[0], settings=settings)
+    total = weighted((1, replace(reward, reward=rubrics)), (1, malformed))
+    return Recipe("carr", components, total, correct=components[0])
 
 
 TRAINING = Training(
@@ -131,7 +82,12 @@ CARR = RecipeDefinition(
     summary="a right answer, and the share of its rubrics that cited pages support",
     source="CaRR, released code at c97e7e8",
     output=OUTPUT,
-    settings=Carr,
+    parts={
+        **TURNS,
+        "answer": exact_match("outcome"),
+        "rubrics": Part(Rubrics(), prefix=""),
+        "reward": Part(RubricReward(Rubrics()), prefix=""),
+    },
     build=carr,
     fields=(
         "answers",
@@ -198,10 +154,6 @@ CARR = RecipeDefinition(
             "the page as material",
             variants={47: ("instructions-in-a-page", "instructions-in-messages")},
         ),
-    ),
-    changed_defaults=(
-        ChangedDefault("0.8.0", "cited_in", default="text", hardened="text"),
-        *CHANGED_EXACT,
     ),
     deviations=(
         "a judge that fails leaves the rollout unscored; the released code counts it as 0",

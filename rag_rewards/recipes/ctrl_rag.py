@@ -6,11 +6,11 @@ documents keep their numbers when a document is removed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from rag_rewards.compose import Product, Sum
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -22,12 +22,10 @@ from rag_rewards.group_normalization import GroupMinMax
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
-from rag_rewards.rewards.answer import AnswerMatch, Reads
-from rag_rewards.rewards.contrastive import ContrastiveLikelihood, LengthNorm, Loo, ThresholdOn
-from rag_rewards.rewards.correctness import Metric
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
-from rag_rewards.text.sections import Tags
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.contrastive import ContrastiveLikelihood
+from rag_rewards.settings import Part, about
+from rag_rewards.text.sections import SectionStyle, Tags
 from rag_rewards.training.settings import Stated, Training
 
 # Source: CTRL-RAG, section 5.2: the accuracy Acc(Q) without documents, for the reference reliance.
@@ -41,93 +39,17 @@ BASELINES = {
 }
 
 
-class Accuracy(shared.Accuracy, frozen=True):
-    metric: Annotated[Metric, about(shared.METRIC, "paper, Eq. 3")] = "substring"
-    normalizer: Annotated[NormalizerName, about("text normalizer", "authors' leaderboard")] = (
-        "lower"
-    )
-    reads: Annotated[
-        Reads,
-        about(
-            "response: the response without its thinking; answer: the answer section; final: the "
-            "answer section, or else the last statement",
-            "paper, section 5.3: think tokens stripped",
-        ),
-    ] = "response"
-
-    def options(self) -> dict[str, object]:
-        """Return the settings as keyword arguments of AnswerMatch."""
-        return {name: getattr(self, name) for name in Accuracy.__struct_fields__}
-
-
-class Clr(Settings, frozen=True):
-    """Settings of the contrastive likelihood reward."""
-
-    loo: Annotated[
-        Loo,
-        about(
-            "minimum or mean (Eq. 16) of the log-probabilities without one supporting document",
-            "paper, Eq. 10, Table 2",
-        ),
-    ] = "min"
-    threshold: Annotated[
-        float | None,
-        about(
-            "τ in nats: a response below the threshold gets 0; null for no threshold",
-            "paper, Eq. 13; Appendix A: 1",
-        ),
-    ] = 1.0
-    threshold_on: Annotated[
-        ThresholdOn,
-        about(
-            "contribution: R is 0 unless E > τ, before the division; reward: R is 0 if E/√T < τ",
-            "paper, Eq. 13: E; the text of Appendix A: R",
-        ),
-    ] = "contribution"
-    length_norm: Annotated[
-        LengthNorm, about("divide E by √T, 1 or T", "paper, Eq. 13, Figure 5")
-    ] = "sqrt"
-    span: Annotated[
-        Literal["response", "answer"],
-        about(
-            "text whose log-probability is used; answer: without the thinking section",
-            "paper, Eq. 9: the response",
-        ),
-    ] = "response"
-    on_missing_support: Annotated[
-        Literal["error", "zero"],
-        about("rows without supporting documents are errors or get the reward 0"),
-    ] = "error"
-    tokens: Annotated[
-        bool, about("add the evidential contribution of each token to the details")
-    ] = False
-    sections: shared.Sections = shared.Sections()
-    accuracy: Accuracy = Accuracy()
-
-
-class CtrlRag(Clr, frozen=True):
-    """Settings of CTRL-RAG."""
+@dataclass(frozen=True)
+class Fusion:
+    """How the scaled likelihood is combined with the accuracy."""
 
     fusion: Annotated[
         Literal["gate", "add", "none"],
         about("gate: R′·accuracy; add: w·R′ + accuracy; none: R′", "paper, Eq. 15, Table 2"),
     ] = "gate"
-    weight: Annotated[float, about("w for fusion=add")] = 1.0
-    min_spread: Annotated[
-        float,
-        about(
-            "a group has no spread if the maximum of clr minus its minimum is at most this value",
-            ge=0,
-        ),
-    ] = 0.0
-    no_spread: Annotated[
-        Literal["zero", "one"],
-        about(
-            "R′ of a group without spread; one: 1 for a contribution above the threshold, else "
-            "the floor",
-            "paper, Eq. 14: 0",
-        ),
-    ] = "zero"
+    weight: Annotated[
+        float, about("w for fusion=add", "ours: equal weights, as the paper states none")
+    ] = 1.0
     among: Annotated[
         Literal["all", "correct"],
         about(
@@ -136,71 +58,70 @@ class CtrlRag(Clr, frozen=True):
             "paper, Eq. 14",
         ),
     ] = "all"
-    floor: Annotated[float, about("value of R′ at the minimum of the group", ge=0, lt=1)] = 0.0
+
+    def __call__(self, scaled: Reward, accuracy: Reward) -> Reward:
+        """Return the combination. Source: CTRL-RAG, Eq. 15."""
+        if self.fusion == "gate":
+            return Product((scaled, accuracy))
+        if self.fusion == "add":
+            return Sum(((self.weight, scaled), (1.0, accuracy)))
+        return scaled
 
 
-def ctrl_rag(settings: CtrlRag) -> Recipe:
+def ctrl_rag(
+    likelihood: ContrastiveLikelihood,
+    sections: SectionStyle,
+    accuracy: AnswerMatch,
+    scaled: GroupMinMax,
+    fusion: Fusion,
+) -> Recipe:
     """Return R′_CLR · R_acc within the group. Source: CTRL-RAG, Eq. 13 to 15.
 
     R′_CLR of a single rollout, as in a validation, is 1 if E > τ, otherwise 0; Eq. 14 gives 0.
     """
-    likelihood = _likelihood(settings)
     contribution, clr = _components(likelihood)
-    accuracy = answer_match(settings.sections, settings.accuracy)
-    by_reward = settings.threshold_on == "reward"
-    scaled = GroupMinMax(
-        clr,
-        min_spread=settings.min_spread,
-        no_spread=settings.no_spread,
+    accuracy = in_section(accuracy, sections)
+    by_reward = likelihood.threshold_on == "reward"
+    scaled = replace(
+        scaled,
+        reward=clr,
         single=None if by_reward else contribution,
-        single_above=0.0 if by_reward else settings.threshold or 0.0,
-        floor=settings.floor,
-        among=accuracy if settings.among == "correct" else None,
-        label="clr_normalized",
+        single_above=0.0 if by_reward else likelihood.threshold or 0.0,
+        among=accuracy if fusion.among == "correct" else None,
     )
-    total: Reward = scaled
-    if settings.fusion == "gate":
-        total = Product((scaled, accuracy))
-    elif settings.fusion == "add":
-        total = Sum(((settings.weight, scaled), (1.0, accuracy)))
     components = (contribution, clr, scaled, accuracy)
-    return Recipe("ctrl-rag", components, total, correct=accuracy, settings=settings)
+    return Recipe("ctrl-rag", components, fusion(scaled, accuracy), correct=accuracy)
 
 
-def ctrl_rag_clr(settings: Clr) -> Recipe:
+def ctrl_rag_clr(
+    likelihood: ContrastiveLikelihood, sections: SectionStyle, accuracy: AnswerMatch
+) -> Recipe:
     """Return R_CLR. Source: CTRL-RAG, Eq. 13."""
-    likelihood = _likelihood(settings)
-    return Recipe(
-        "ctrl-rag-clr",
-        _components(likelihood),
-        likelihood,
-        correct=answer_match(settings.sections, settings.accuracy),
-        settings=settings,
-    )
-
-
-def _likelihood(settings: Clr) -> ContrastiveLikelihood:
-    return ContrastiveLikelihood(
-        settings.loo,
-        settings.threshold,
-        settings.length_norm,
-        settings.span,
-        settings.on_missing_support,
-        settings.tokens,
-        settings.threshold_on,
-    )
+    correct = in_section(accuracy, sections)
+    return Recipe("ctrl-rag-clr", _components(likelihood), likelihood, correct=correct)
 
 
 def _components(likelihood: ContrastiveLikelihood) -> tuple[Component, Component]:
     return Component(likelihood, "evidential_contribution"), Component(likelihood, "clr")
 
 
-def answer_match(sections: shared.Sections, accuracy: Accuracy) -> AnswerMatch:
-    """Return the reward for the accuracy. Source: CTRL-RAG, Eq. 3."""
-    tags = Tags(("answer",), sections.style())
-    return AnswerMatch(tags=tags, **accuracy.options())  # type: ignore[arg-type]
+def in_section(accuracy: AnswerMatch, sections: SectionStyle) -> AnswerMatch:
+    """Return the accuracy of an optional answer section, which is read in this style."""
+    return replace(accuracy, tags=Tags(("answer",), sections))
 
 
+PART_OF_ACCURACY = AnswerMatch(metric="substring", normalizer="lower", reads="response")
+SOURCES = {
+    "accuracy.metric": "CTRL-RAG, Eq. 3",
+    "accuracy.normalizer": "CTRL-RAG, authors' leaderboard",
+    "accuracy.reads": "CTRL-RAG, section 5.3: think tokens stripped",
+}
+"""The sources of the accuracy, which is also that of rag-total."""
+_LIKELIHOOD_PARTS = {
+    "likelihood": Part(ContrastiveLikelihood(), prefix=""),
+    "sections": SectionStyle(),
+    "accuracy": PART_OF_ACCURACY,
+}
 HARDENED_SECTIONS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right")
 HARDENED_ACCURACY = {
     "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
@@ -209,10 +130,6 @@ HARDENED_ACCURACY = {
     ),
     "accuracy.undecided": shared.UNDECIDED,
 }
-CHANGED_ACCURACY = (
-    *shared.CHANGED_ACCURACY,
-    ChangedDefault("0.8.0", "accuracy.reads", "response", "final"),
-)
 _CLR = {
     "sections.repeated": HARDENED_SECTIONS,
     "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking section"),
@@ -281,17 +198,18 @@ TRAINING = Training(
     ),
 )
 DATA = TrainingData(("hotpotqa", "musique"), "CTRL-RAG, section 5")
-_CHANGED = (
-    ChangedDefault("0.3.0", "threshold_on", "contribution", "contribution"),
-    *CHANGED_ACCURACY,
-)
 
 CTRL_RAG = RecipeDefinition(
     name="ctrl-rag",
     summary="increase of the likelihood of a correct response by the supporting documents",
     source="CTRL-RAG, Eq. 9 to 15",
     output=OutputForm("any; an <answer> section is read if there is one", required=False),
-    settings=CtrlRag,
+    parts={
+        **_LIKELIHOOD_PARTS,
+        "scaled": Part(GroupMinMax(ContrastiveLikelihood(), label="clr_normalized"), prefix=""),
+        "fusion": Part(Fusion(), prefix=""),
+    },
+    sources=SOURCES,
     build=ctrl_rag,
     fields=("documents", "supporting", "answers", "logprobs"),
     components=(
@@ -314,7 +232,6 @@ CTRL_RAG = RecipeDefinition(
     baselines=BASELINES,
     training=TRAINING,
     data=DATA,
-    changed_defaults=_CHANGED,
 )
 
 CTRL_RAG_CLR = RecipeDefinition(
@@ -323,7 +240,8 @@ CTRL_RAG_CLR = RecipeDefinition(
     "answer",
     source="CTRL-RAG, Eq. 13",
     output=OutputForm("any", required=False),
-    settings=Clr,
+    parts=_LIKELIHOOD_PARTS,
+    sources=SOURCES,
     build=ctrl_rag_clr,
     fields=("documents", "supporting", "logprobs"),
     components=_LIKELIHOOD,
@@ -348,5 +266,4 @@ CTRL_RAG_CLR = RecipeDefinition(
     baselines=BASELINES,
     training=TRAINING,
     data=DATA,
-    changed_defaults=_CHANGED,
 )

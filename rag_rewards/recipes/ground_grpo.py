@@ -5,11 +5,11 @@ No reward code has been released. Citations are read as in Trust-Score, which is
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from rag_rewards.compose import Gate, Sum
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -19,17 +19,16 @@ from rag_rewards.definition import (
     TrainingData,
 )
 from rag_rewards.prompts import LAYOUT, OutputForm, Prompt
-from rag_rewards.recipes import shared, trust_align
+from rag_rewards.recipes import trust_align
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
-from rag_rewards.rewards.grounding import Aggregate, Counts, EarnedBy, Grounding, JudgeBy
+from rag_rewards.rewards.grounding import Grounding
 from rag_rewards.rewards.process import Process
-from rag_rewards.rewards.refusal import Matcher, RefusalDetector
+from rag_rewards.rewards.refusal import RefusalDetector
 from rag_rewards.rollout import Rollout
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.citations import CITATION, OLD_CITATION
-from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.settings import Part, about
 from rag_rewards.text.refusal import REFUSAL
+from rag_rewards.text.sections import SectionStyle
 from rag_rewards.training.settings import Stated, Training
 
 OUTPUT = OutputForm(
@@ -65,202 +64,60 @@ def instruction(rollout: Rollout) -> str:
 PROMPT = Prompt(LAYOUT, instruction=instruction)
 
 
-class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("the answer must contain a letter, a digit or an emoji")] = False
+@dataclass(frozen=True)
+class ProcessTerm:
+    """Whether the reasoning is rewarded, and the weight of this reward."""
 
-
-class ExactMatchSettings(Settings, frozen=True):
-    credit: Annotated[float, about("reward of a statement with a gold answer", "paper, Eq. 1")] = (
-        0.5
-    )
-    normalizer: Annotated[NormalizerName, about("text normalizer", "Trust-Score's code")] = "squad"
-    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
-    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
-        False
-    )
-    dates: Annotated[
-        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
-    ] = False
-    counts: Annotated[
-        Counts,
-        about(
-            "gold answers that count; mentioned: all that a statement contains; supported: those "
-            "that a statement contains as whole words and its citations support",
-            "paper, Eq. 1: mentioned",
-        ),
-    ] = "mentioned"
-    precise: Annotated[
-        bool, about("with aggregate=answers, each additional item of a list lowers the reward")
-    ] = False
-
-
-class Citation(Settings, frozen=True):
-    credit: Annotated[float, about("reward of a correct citation", "paper, Eq. 2")] = 0.5
-    bad_penalty: Annotated[
-        float,
-        about(
-            "reward of a wrong or missing citation; 0 in an ablation of the paper",
-            "paper, Eq. 2, Figure 6",
-        ),
-    ] = -0.5
-    threshold: Annotated[
-        float,
-        about("minimum entailment probability of a correct citation", ge=0, le=1),
-    ] = 0.5
-    minimal: Annotated[
-        bool,
-        about(
-            "a citation is correct only if the statement needs each cited document",
-            "paper, introduction",
-        ),
-    ] = False
-    judge_by: Annotated[
-        JudgeBy,
-        about(
-            "how a citation is checked; nli: by an entailment model; gold: the cited documents "
-            "must be supporting, and one of them must contain the answer",
-            "paper, section 2.2: NLI",
-        ),
-    ] = "nli"
-    together: Annotated[
-        bool, about("count equal statements as one statement with all their citations")
-    ] = False
-    every: Annotated[
-        bool,
-        about(
-            "with aggregate=answers, the citation of an answer is correct only if it is correct "
-            "in each statement that contains the answer and a citation"
-        ),
-    ] = False
-    pattern: Annotated[
-        str, about("regular expression of a citation marker; group 1 contains the numbers")
-    ] = CITATION
-
-
-class Refusal(Settings, frozen=True):
-    texts: Annotated[tuple[str, ...], about("gold refusals", "Trust-Align's data")] = (REFUSAL,)
-    matcher: Annotated[
-        Matcher,
-        about(
-            "how an answer is compared with the gold refusals",
-            "paper: a fuzzy matching algorithm",
-        ),
-    ] = "ratio"
-    threshold: Annotated[
-        float,
-        about(
-            "minimum similarity of a refusal to a gold refusal",
-            "paper, Eq. 6, which does not define the case of exactly 0.85",
-            ge=0,
-            le=1,
-        ),
-    ] = 0.85
-    earned_by: Annotated[
-        EarnedBy,
-        about(
-            "answers to an answerable question that earn the reward `answered`; any: all; "
-            "grounded: those with a gold answer whose citations do not cancel its credit",
-            "paper, Eq. 6: any",
-        ),
-    ] = "any"
-    answered: Annotated[
-        float, about("reward for answering an answerable question", "paper, Eq. 6")
-    ] = 0.5
-    strict: Annotated[bool, about("a refusal must be a single sentence without other content")] = (
-        False
-    )
-
-
-class ProcessSettings(Settings, frozen=True):
     enabled: Annotated[
         bool,
         about(
             "reward reasoning that entails the answer or the refusal",
-            "paper, section 4.7: not in the main runs",
+            "Ground-GRPO, section 4.7: not in the main runs",
         ),
     ] = False
-    weight: Annotated[float, about("weight of the component process")] = 1.0
+    weight: Annotated[
+        float, about("weight of the component process", "Ground-GRPO, Eq. 7: no weight")
+    ] = 1.0
 
 
-class GroundGrpo(Settings, frozen=True):
-    """Settings of Ground-GRPO."""
-
-    sections: shared.Sections = shared.Sections()
-    format: FormatSettings = FormatSettings()
-    aggregate: Annotated[
-        Aggregate,
-        about(
-            "sum or mean over the statements; answers: each required answer counts once",
-            "paper, Eq. 1 and 2, Figure 1",
-        ),
-    ] = "sum"
-    exact_match: ExactMatchSettings = ExactMatchSettings()
-    citation: Citation = Citation()
-    refusal: Refusal = Refusal()
-    process: ProcessSettings = ProcessSettings()
-
-
-def ground_grpo(settings: GroundGrpo) -> Recipe:
+def ground_grpo(
+    sections: SectionStyle,
+    format: Format,
+    refusal: RefusalDetector,
+    grounding: Grounding,
+    process: ProcessTerm,
+) -> Recipe:
     """Return tag_count + [format](format + refusal + exact_match + citation).
 
-    Source: Ground-GRPO, Algorithm 1.
+    Stage 1 has no refusal rewards. Source: Ground-GRPO, Algorithm 1 and Eq. 5.
     """
-    return _build("ground-grpo", settings, stage_two=True)
-
-
-def ground_grpo_stage1(settings: GroundGrpo) -> Recipe:
-    """Return the reward of stage 2 without refusals, for answerable rows.
-
-    Source: Ground-GRPO, Eq. 5.
-    """
-    return _build("ground-grpo-stage1", settings, stage_two=False)
-
-
-def _build(name: str, settings: GroundGrpo, *, stage_two: bool) -> Recipe:
-    tags = OUTPUT.tags(settings.sections.style())
+    tags = OUTPUT.tags(sections)
     tag_count = TagCount(tags)
-    format_ = Format(tags, ("answer",), settings.format.words)
-    grounding = Grounding(
-        format=format_,
-        detector=RefusalDetector(
-            settings.refusal.texts,
-            settings.refusal.matcher,
-            settings.refusal.threshold,
-            settings.refusal.strict,
-        ),
-        refusal=stage_two,
-        aggregate=settings.aggregate,
-        judge_by=settings.citation.judge_by,
-        threshold=settings.citation.threshold,
-        minimal=settings.citation.minimal,
-        match=settings.exact_match.credit,
-        good=settings.citation.credit,
-        bad_penalty=settings.citation.bad_penalty,
-        answered=settings.refusal.answered,
-        earned_by=settings.refusal.earned_by,
-        normalizer=settings.exact_match.normalizer,
-        fold_accents=settings.exact_match.fold_accents,
-        numbers=settings.exact_match.numbers,
-        dates=settings.exact_match.dates,
-        counts=settings.exact_match.counts,
-        precise=settings.exact_match.precise,
-        together=settings.citation.together,
-        every=settings.citation.every,
-        pattern=settings.citation.pattern,
-    )
-    parts: list[Reward] = [format_]
+    format = replace(format, tags=tags)
+    grounding = replace(grounding, format=format, detector=refusal)
+    parts: list[Reward] = [format]
     parts += [Component(grounding, name) for name in ("exact_match", "citation")]
-    if stage_two:
+    if grounding.refusal:
         parts.append(Component(grounding, "refusal"))
     terms = [(1.0, part) for part in parts]
-    if settings.process.enabled:
-        process = Process(format_, settings.citation.pattern)
-        parts.append(process)
-        terms.append((settings.process.weight, process))
-    total = Sum(((1.0, tag_count), (1.0, Gate(format_, Sum(tuple(terms))))))
-    return Recipe(name, (tag_count, *parts), total, correct=CorrectOf(grounding), settings=settings)
+    if process.enabled:
+        reasoning = Process(format, grounding.pattern)
+        parts.append(reasoning)
+        terms.append((process.weight, reasoning))
+    total = Sum(((1.0, tag_count), (1.0, Gate(format, Sum(tuple(terms))))))
+    name = "ground-grpo" if grounding.refusal else "ground-grpo-stage1"
+    return Recipe(name, (tag_count, *parts), total, correct=CorrectOf(grounding))
 
 
+_FORMAT = Format(filled=("answer",))
+_PARTS = {
+    "sections": SectionStyle(),
+    "format": _FORMAT,
+    "refusal": RefusalDetector(),
+    "grounding": Part(Grounding(_FORMAT, RefusalDetector()), prefix=""),
+    "process": ProcessTerm(),
+}
+_STAGE1 = Grounding(_FORMAT, RefusalDetector(), refusal=False)
 _HARDENED = {
     "sections.repeated": HardenedSetting(
         "missing", (7, 12), "many answer sections, one of them right"
@@ -287,12 +144,6 @@ _HARDENED = {
     ),
 }
 _REJECTED = {"refusal.matcher": {"semantic": "accepts a refusal together with an answer"}}
-_CHANGED = (
-    ChangedDefault("0.8.0", "exact_match.counts", default="mentioned", hardened="supported"),
-    ChangedDefault("0.4.0", "citation.pattern", OLD_CITATION, OLD_CITATION),
-    ChangedDefault("0.4.0", "citation.every", default=False, hardened=False),
-    ChangedDefault("0.8.0", "refusal.earned_by", default="any", hardened="any"),
-)
 _LOOPHOLES = (
     Loophole(
         (1, 2, 3),
@@ -372,7 +223,7 @@ GROUND_GRPO = RecipeDefinition(
     "(stage 2)",
     source="Ground-GRPO, section 2.2, Algorithm 1",
     output=OUTPUT,
-    settings=GroundGrpo,
+    parts=_PARTS,
     build=ground_grpo,
     fields=("documents", "answers", "answerable", "nli"),
     components=(
@@ -395,7 +246,6 @@ GROUND_GRPO = RecipeDefinition(
     model_free=_GOLD,
     hardened=_HARDENED,
     rejected=_REJECTED,
-    changed_defaults=_CHANGED,
     loopholes=(
         *_LOOPHOLES,
         Loophole(
@@ -409,8 +259,8 @@ GROUND_GRPO_STAGE1 = RecipeDefinition(
     summary="rewards for statements with gold answers and for their citations (stage 1)",
     source="Ground-GRPO, Eq. 1 to 5",
     output=OUTPUT,
-    settings=GroundGrpo,
-    build=ground_grpo_stage1,
+    parts=_PARTS | {"grounding": Part(_STAGE1, prefix="", fixed=("answered", "earned_by"))},
+    build=ground_grpo,
     fields=("documents", "answers", "answerable", "nli"),
     components=(*_COMPONENTS, _PROCESS),
     prompt=PROMPT,
@@ -423,8 +273,7 @@ GROUND_GRPO_STAGE1 = RecipeDefinition(
         answerable_only=True,
     ),
     model_free=_GOLD,
-    hardened=_HARDENED,
+    hardened={key: each for key, each in _HARDENED.items() if key != "refusal.earned_by"},
     rejected=_REJECTED,
-    changed_defaults=_CHANGED,
     loopholes=_LOOPHOLES,
 )

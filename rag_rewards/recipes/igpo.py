@@ -7,11 +7,11 @@ alone.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from rag_rewards.compose import Ramp, weighted
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -19,160 +19,61 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.evidence.needs import Baseline, before_answer
+from rag_rewards.evidence.needs import before_answer
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
-from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
 from rag_rewards.reward import Component, CorrectOf, Reward
-from rag_rewards.rewards.igpo import Alias, Count, IgpoReward, Kind, LikelihoodReader, Tokens
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
-from rag_rewards.training.credit.settings import CreditMethod, CreditSettings
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.igpo import CODE, IgpoReward, LikelihoodReader
+from rag_rewards.rewards.search import MalformedTurns
+from rag_rewards.settings import Part, about
+from rag_rewards.training.credit.settings import CreditSettings
 from rag_rewards.training.settings import Stated, Training
-
-_CODE = "authors' code at 745078b: info_gain.py"
-_TEMPLATE = "authors' code at 745078b: generation.py"
-_IG_SEARCH = "IG-Search, authors' code at da299c4: ig_reward.py"
+from rag_rewards.turns.trajectory import Reading
 
 
-class GainSettings(Settings, frozen=True):
-    kind: Annotated[
-        Kind,
-        about(
-            "prob: difference of probabilities; log: difference of log-probabilities, in nats",
-            f"{_CODE}: prob; its train.sh: log",
-        ),
-    ] = "prob"
-    baseline: Annotated[
-        Baseline,
-        about(
-            "what the likelihood after a turn is compared with; previous: before the turn; empty: "
-            "as if the search had no hits; random: with results of other prompts",
-            f"{_CODE}: previous; {_IG_SEARCH}: random",
-        ),
-    ] = "previous"
-    random: Annotated[
-        int, about("with baseline=random, number of other prompts", _IG_SEARCH, ge=1)
-    ] = 3
-    count: Annotated[
-        Count,
-        about(
-            "gains that count; all: falls are negative gains; rises: only what exceeds the "
-            "greatest likelihood of the rollout so far",
-            f"{_CODE}: all",
-        ),
-    ] = "all"
-    gated: Annotated[
-        bool, about("a rollout earns gains only if its outcome is positive", f"{_CODE}: false")
-    ] = False
-    weight: Annotated[float, about("weight of the gains", _CODE, ge=0)] = 1.0
+@dataclass(frozen=True)
+class Weights:
+    """The weight of the gains, and how it changes."""
+
+    weight: Annotated[float, about("weight of the gains", CODE, ge=0)] = 1.0
     curriculum: Annotated[
         int,
         about(
             "number of training steps in which the weight of the outcome rises from 0.5 to 1 and "
             "that of the gains falls from 1 to 0.5; 0: both are 1",
-            _CODE,
+            CODE,
             ge=0,
         ),
     ] = 0
-    alias: Annotated[
-        Alias,
-        about(
-            "alias of a gold answer that counts; first: the first one; best: the most likely one "
-            "after the last search",
-            f"{_CODE}: first",
-        ),
-    ] = "first"
-    first_tokens: Annotated[
-        int, about("number of tokens of an answer with the weight first_weight", _IG_SEARCH, ge=0)
-    ] = 0
-    first_weight: Annotated[
-        float, about("weight of the first tokens of an answer", _IG_SEARCH, gt=0)
-    ] = 1.0
 
 
-class OutcomeSettings(Settings, frozen=True):
-    metric: Annotated[
-        Literal["f1", "exact"], about("how the answer is compared with the gold answers", _CODE)
-    ] = "f1"
-    tokens: Annotated[
-        Tokens,
-        about(
-            "with metric=f1, what is compared; multiset: normalized tokens; set: the set of "
-            "lower-case words",
-            f"paper: word-level F1; {_CODE}: set",
-        ),
-    ] = "multiset"
+def igpo(
+    reading: Reading,
+    malformed: MalformedTurns,
+    answer: AnswerMatch,
+    parts: IgpoReward,
+    likelihood: LikelihoodReader,
+    weights: Weights,
+    credit: CreditSettings,
+) -> Recipe:
+    """Return the gain of each turn and the outcome. Source: IGPO, authors' code.
 
-
-class Credit(CreditSettings, frozen=True):
-    method: Annotated[
-        CreditMethod,
-        about(
-            "advantages of the turns; group: all turns share the advantage of the reward",
-            "authors' code: igpo",
-        ),
-    ] = "igpo"
-    norm: Annotated[
-        Literal["joint", "separate"],
-        about(
-            "with method=igpo, whether process rewards and outcomes are one pool or two",
-            "authors' code: joint; its train.sh: separate",
-        ),
-    ] = "joint"
-    gamma: Annotated[
-        float, about("discount of the rewards of later turns", "authors' code", ge=0, le=1)
-    ] = 1.0
-
-
-class Igpo(DecidedSettings, frozen=True):
-    """Settings of IGPO."""
-
-    gain: GainSettings = GainSettings()
-    template: Annotated[
-        str,
-        about(
-            "text between a turn and the answer whose likelihood is measured: igpo, plain, or a "
-            "text with one {answer}",
-            f"{_TEMPLATE}; {_IG_SEARCH}: plain",
-        ),
-    ] = "igpo"
-    outcome: OutcomeSettings = OutcomeSettings()
-    bad_format: Annotated[
-        float, about("outcome of a rollout without an answer, or with unbalanced tags", _CODE)
-    ] = -2.0
-    normalizer: Annotated[NormalizerName, about("text normalizer of the answer", _CODE)] = "squad"
-    credit: Credit = Credit()
-
-
-def igpo(settings: Igpo) -> Recipe:
-    """Return the gain of each turn and the outcome. Source: IGPO, authors' code."""
-    before_answer(settings.template)
-    gain = settings.gain
-    parts = IgpoReward(
-        kind=gain.kind,
-        baseline=gain.baseline,
-        draws=gain.random,
-        count=gain.count,
-        gated=gain.gated,
-        likelihood=LikelihoodReader(gain.alias, gain.first_tokens, gain.first_weight),
-        template=settings.template,
-        answer=settings.decided_match("outcome", settings.outcome.metric),
-        tokens=settings.outcome.tokens,
-        bad_format=settings.bad_format,
-        reading=settings.reading(),
-        repeated=settings.repeated_answer,
-    )
+    Trainers read `credit`.
+    """
+    before_answer(parts.template)
+    parts = replace(parts, answer=answer, likelihood=likelihood, reading=reading)
     outcome: Reward = Component(parts, "outcome")
     gains: Reward = Component(parts, "info_gain", default=0.0)
-    if gain.curriculum:
-        outcome = Ramp(outcome, 0.5, 1.0, gain.curriculum)
-        gains = Ramp(gains, 1.0, 0.5, gain.curriculum)
-    malformed = settings.malformed_turns()
-    total = weighted((1, outcome), (gain.weight, gains), (1, malformed))
+    if weights.curriculum:
+        outcome = Ramp(outcome, 0.5, 1.0, weights.curriculum)
+        gains = Ramp(gains, 1.0, 0.5, weights.curriculum)
+    malformed = replace(malformed, reading=reading)
+    total = weighted((1, outcome), (weights.weight, gains), (1, malformed))
     names = ("outcome", "info_gain", "prior", "posterior")
     components: tuple[Reward, ...] = (*(Component(parts, name) for name in names), malformed)
-    return Recipe("igpo", components, total, correct=CorrectOf(parts), settings=settings)
+    return Recipe("igpo", components, total, correct=CorrectOf(parts))
 
 
 _TRAINING = "authors' code at 745078b: train.sh"
@@ -194,7 +95,20 @@ IGPO = RecipeDefinition(
     summary="the answer of a search agent, and how much each turn raises its likelihood",
     source="IGPO, authors' code at 745078b",
     output=OUTPUT,
-    settings=Igpo,
+    parts={
+        **TURNS,
+        "answer": Part(
+            AnswerMatch("outcome", metric="f1"),
+            prefix="",
+            fixed=("reads", "extra"),
+            values={"metric": ("f1", "exact")},
+        ),
+        "parts": Part(IgpoReward(), prefix=""),
+        "likelihood": Part(LikelihoodReader(), prefix="gain"),
+        "weights": Part(Weights(), prefix="gain"),
+        "credit": CreditSettings(method="igpo"),
+    },
+    sources={"metric": CODE, "normalizer": CODE, "credit.method": "IGPO, authors' code"},
     build=igpo,
     fields=("answers", "turns", "turn_logprobs"),
     components=(
@@ -280,12 +194,6 @@ IGPO = RecipeDefinition(
             "with the credit method igpo, the number of turns changes the advantages",
             is_closed=True,
         ),
-    ),
-    changed_defaults=(
-        ChangedDefault("0.8.0", "gain.count", default="all", hardened="all"),
-        ChangedDefault("0.8.0", "gain.gated", default=False, hardened=False),
-        ChangedDefault("0.8.0", "credit.std_floor", default=0.0, hardened=0.0),
-        *CHANGED,
     ),
     deviations=(
         "log-probabilities that do not fit the turns are an error; the authors' code then uses the "

@@ -6,13 +6,11 @@ a misprint.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
-
-import msgspec
 
 from rag_rewards.compose import Mean, Sum
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -20,15 +18,14 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.errors import SettingError
 from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
-from rag_rewards.rewards.evidence import Lengths, MaskedAnswer, Part
+from rag_rewards.rewards.evidence import Lengths, MaskedAnswer
+from rag_rewards.rewards.evidence import Part as ContextPart
 from rag_rewards.rewards.format import Format
-from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.settings import Part, about
+from rag_rewards.text.sections import SectionStyle, Tags
 from rag_rewards.training.settings import FineTuning, Stated, Training
 
 OUTPUT = OutputForm(
@@ -88,182 +85,68 @@ BASELINES = {
 }
 
 Context = Literal["r", "e", "f"]
-_PARTS: dict[Context, Part] = {"r": "rationale", "e": "evidence", "f": "full"}
+_PARTS: dict[Context, ContextPart] = {"r": "rationale", "e": "evidence", "f": "full"}
 
 
-class Weights(Settings, frozen=True):
-    answer: Annotated[float, about("weight of the answers", "paper, section 4.1")] = 0.8
-    length: Annotated[float, about("weight of the lengths", "paper, section 4.1")] = 0.1
-    format: Annotated[float, about("weight of the format", "paper, section 4.1")] = 0.1
+@dataclass(frozen=True)
+class Weights:
+    """The weights of the components."""
+
+    answer: Annotated[float, about("weight of the answers", "LEAR, section 4.1")] = 0.8
+    length: Annotated[float, about("weight of the lengths", "LEAR, section 4.1")] = 0.1
+    format: Annotated[float, about("weight of the format", "LEAR, section 4.1")] = 0.1
 
 
-class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("every section must contain a letter or digit")] = False
+@dataclass(frozen=True)
+class Counted:
+    """The answers that count."""
 
-
-class Length(Settings, frozen=True):
-    unit: Annotated[
-        LengthUnit,
-        about(
-            "unit of lengths; auto: tokens if length.tokenizer is set, otherwise words, where a "
-            "character of a script without spaces (Chinese, Japanese, Thai, …) is a word"
-        ),
-    ] = "auto"
-    tokenizer: Annotated[
-        str | None,
-        about("tokenizer.json or its folder, to count tokens; the signature adds its digest"),
-    ] = None
-    tau: Annotated[
-        float,
-        about(
-            "τ, the slope of length_rationale",
-            "tuned over 0.1, 0.2, 0.5, 1.0; choice not stated",
-            gt=0,
-        ),
-    ] = 0.5
-    gamma: Annotated[
-        float,
-        about(
-            "γ, the exponent of length_evidence",
-            "tuned over 0.1, 0.3, 0.5, 0.8, 1.0; choice not stated",
-            ge=0,
-        ),
-    ] = 0.5
-    omega: Annotated[
-        float,
-        about(
-            "ω, the minimum compression for a length_evidence of 1",
-            "paper, section 4.1",
-            ge=0,
-            le=1,
-        ),
-    ] = 0.9
-    gated: Annotated[bool, about("length is 0 unless answer_evidence is greater than 0")] = False
-    distinct: Annotated[
-        bool, about("do not count repeated words and words of the documents as rationale")
-    ] = False
-    separated: Annotated[
-        bool,
-        about("count the words of an extract also if no space separates them, as in of_the_city"),
-    ] = False
-
-
-class Decode(Settings, frozen=True):
-    temperature: Annotated[
-        float,
-        about(
-            "sampling temperature of masked answers; the paper samples them, but 0 causes "
-            "less noise",
-            ge=0,
-        ),
-    ] = 0.0
-    max_tokens: Annotated[int, about("maximum number of tokens of a masked answer", ge=1)] = 64
-
-
-class Lear(Settings, frozen=True):
-    """Settings of LEAR."""
-
-    sections: shared.Sections = shared.Sections()
     answers: Annotated[
         tuple[Context, ...],
         about(
             "answers in the mean: r (answer_rationale), e (answer_evidence), f (answer_full)",
-            "paper, Eq. 9, Table 6",
+            "LEAR, Eq. 9, Table 6",
             min_length=1,
         ),
     ] = ("r", "e", "f")
-    mode: Annotated[
-        Literal["generate", "likelihood"],
-        about(
-            "value of an answer; generate: F1 of the generated answer; likelihood: likelihood "
-            "of the gold answer",
-            "paper, section 3.1: generate",
-        ),
-    ] = "generate"
-    normalizer: Annotated[NormalizerName, about("text normalizer")] = "squad"
-    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
-    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
-        False
-    )
-    dates: Annotated[
-        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
-    ] = False
-    visible: Annotated[
+    gated: Annotated[
         bool,
-        about("in the rationale, only what a reader sees counts"),
-    ] = False
-    undecided: Annotated[
-        Literal["match", "wrong"],
         about(
-            "match: the F1 of an answer counts, as published; wrong: an answer is right only if "
-            "every word of it is explained, and otherwise wrong",
-            "paper, Eq. 5: match",
+            "length is 0 unless answer_evidence is greater than 0",
+            "ours: off, as published",
+            key="length.gated",
         ),
-    ] = "match"
-    decode: Decode = Decode()
-    length: Length = Length()
-    format: FormatSettings = FormatSettings()
-    weights: Weights = Weights()
+    ] = False
 
 
-def lear(settings: Lear) -> Recipe:
-    """Return 0.8·answer + 0.1·length + 0.1·format. Source: LEAR, Eq. 9.
-
-    Raises SettingError for a tokenizer that is required, missing, or never used.
-    """
-    settings = _with_tokenizer_digest(settings)
-    tags = OUTPUT.tags(settings.sections.style())
+def lear(
+    sections: SectionStyle,
+    counted: Counted,
+    answer: MaskedAnswer,
+    length: Lengths,
+    format: Format,
+    weights: Weights,
+) -> Recipe:
+    """Return 0.8·answer + 0.1·length + 0.1·format. Source: LEAR, Eq. 9."""
+    tags = OUTPUT.tags(sections)
     answers = {
-        letter: MaskedAnswer(
-            part,
-            tags,
-            settings.mode,
-            letter in settings.answers or (letter == "e" and settings.length.gated),
-            settings.normalizer,
-            f"answer_{part}",
-            settings.fold_accents,
-            settings.numbers,
-            settings.dates,
-            settings.decode.temperature,
-            settings.decode.max_tokens,
-            settings.format.words,
-            undecided=settings.undecided,
+        letter: replace(
+            answer,
+            part=part,
+            tags=tags,
+            required=letter in counted.answers or (letter == "e" and counted.gated),
+            name=f"answer_{part}",
+            words=format.words,
         )
         for letter, part in _PARTS.items()
     }
-    counted = tuple(answers[letter] for letter in dict.fromkeys(settings.answers))
-    answer = Mean(counted, "answer")
-    length = Lengths(
-        tags,
-        settings.length.tau,
-        settings.length.gamma,
-        settings.length.omega,
-        settings.length.unit,
-        settings.length.tokenizer,
-        gated_by=answers["e"] if settings.length.gated else None,
-        distinct=settings.length.distinct,
-        separated=settings.length.separated,
-        visible=settings.visible,
-    )
-    format_ = Format(tags, tags.names, settings.format.words)
-    weights = settings.weights
-    total = Sum(((weights.answer, answer), (weights.length, length), (weights.format, format_)))
+    mean = Mean(tuple(answers[letter] for letter in dict.fromkeys(counted.answers)), "answer")
+    length = replace(length, tags=tags, gated_by=answers["e"] if counted.gated else None)
+    format = replace(format, tags=tags, filled=tags.names)
+    total = Sum(((weights.answer, mean), (weights.length, length), (weights.format, format)))
     parts = [Component(length, name) for name in ("length_rationale", "length_evidence")]
-    components: tuple[Reward, ...] = (answer, *answers.values(), length, *parts, format_)
-    return Recipe("lear", components, total, correct=answers["f"], settings=settings)
-
-
-def _with_tokenizer_digest(settings: Lear) -> Lear:
-    """Return the settings with the digest of their tokenizer, after a check of the unit."""
-    unit, tokenizer = settings.length.unit, settings.length.tokenizer
-    try:
-        length_function(unit, tokenizer)
-        if not tokenizer:
-            return settings
-        length = msgspec.structs.replace(settings.length, tokenizer=with_digest(tokenizer))
-    except SettingError as error:
-        raise SettingError(f"recipe lear: setting length.tokenizer: {error}") from None
-    return msgspec.structs.replace(settings, length=length)
+    components: tuple[Reward, ...] = (mean, *answers.values(), length, *parts, format)
+    return Recipe("lear", components, total, correct=answers["f"])
 
 
 _PAPER = "LEAR, section 4.1"
@@ -285,12 +168,20 @@ TRAINING = Training(
     ),
 )
 
+_TAGS = Tags(OUTPUT.sections)
 LEAR = RecipeDefinition(
     name="lear",
     summary="rewards for answers from masked contexts, for a long rationale and for short evidence",
     source="LEAR, sections 3.1 and 3.2, Eq. 4 to 9",
     output=OUTPUT,
-    settings=Lear,
+    parts={
+        "sections": SectionStyle(),
+        "counted": Part(Counted(), prefix=""),
+        "answer": Part(MaskedAnswer("full", _TAGS), prefix=""),
+        "length": Lengths(_TAGS),
+        "format": Format(),
+        "weights": Weights(),
+    },
     build=lear,
     fields=("documents", "answers", "masked_answers"),
     components=(
@@ -332,7 +223,7 @@ LEAR = RecipeDefinition(
         ),
         "format.words": HardenedSetting(True, (11, 24), "sections that contain only '.'"),
         "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
-        "visible": HardenedSetting(True, (27, 28), "hidden text in a longer rationale"),
+        "length.visible": HardenedSetting(True, (27, 28), "hidden text in a longer rationale"),
         "undecided": shared.UNDECIDED,
         "length.gated": HardenedSetting(
             True, (23, 24), "a short extract from which the policy does not get the correct answer"
@@ -381,12 +272,5 @@ LEAR = RecipeDefinition(
             "defines it",
             variants={31: ("answer-in-reason",)},
         ),
-    ),
-    changed_defaults=(
-        ChangedDefault("0.3.0", "length.unit", default="words", hardened="words"),
-        ChangedDefault("0.3.0", "length.tokenizer", default=None, hardened=None),
-        ChangedDefault("0.4.0", "length.separated", default=False, hardened=False),
-        ChangedDefault("0.8.0", "visible", default=False, hardened=False),
-        ChangedDefault("0.8.0", "undecided", default="match", hardened="wrong"),
     ),
 )

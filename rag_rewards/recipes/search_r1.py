@@ -7,6 +7,7 @@ prompt contains one as an example. Here one section is enough, and <answer> in a
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal
 
@@ -21,15 +22,22 @@ from rag_rewards.definition import (
 )
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipes import shared
-from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
 from rag_rewards.reward import Component, Reward
-from rag_rewards.rewards.search import SearchR1Reward, format_reward, searched_reward
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.search import (
+    MalformedTurns,
+    Match,
+    SearchR1Reward,
+    format_reward,
+    searched_reward,
+)
+from rag_rewards.settings import Part, about
 from rag_rewards.training.settings import Stated, Training
+from rag_rewards.turns.trajectory import Reading
 
-_CODE = "authors' code at a14dc3a: qa_em.py"
-_FORMAT_CODE = "authors' code at a14dc3a: train_grpo_format.sh"
+_CODE = "Search-R1, authors' code at a14dc3a: qa_em.py"
+_FORMAT_CODE = "Search-R1, authors' code at a14dc3a: train_grpo_format.sh"
 _TITAN = "torchtitan at b5bcd76: rubric.py"
 
 OUTPUT = OutputForm("<think>…</think> <search>…</search> … <think>…</think> <answer>…</answer>")
@@ -68,7 +76,10 @@ PROMPT = SEARCH_PROMPTS["search-r1"]
 Scheme = Literal["outcome", "format", "searched"]
 
 
-class FormatSettings(Settings, frozen=True):
+@dataclass(frozen=True)
+class FormatWeights:
+    """The rewards of the scheme format."""
+
     structure: Annotated[
         float,
         about("with scheme=format, weight of the order of the tags", _FORMAT_CODE, ge=0, le=1),
@@ -94,7 +105,10 @@ class FormatSettings(Settings, frozen=True):
     ] = 0.0
 
 
-class SearchedSettings(Settings, frozen=True):
+@dataclass(frozen=True)
+class SearchedWeights:
+    """The rewards of the scheme searched."""
+
     penalty: Annotated[
         float,
         about(
@@ -115,19 +129,9 @@ class SearchedSettings(Settings, frozen=True):
     ] = 0.1
 
 
-class RetrievalSettings(Settings, frozen=True):
-    match: Annotated[
-        Literal["auto", "substring", "words"],
-        about(
-            "how a gold answer is found in the results; substring: also inside a word; words: as "
-            "whole words; auto: words with scheme=searched, else substring",
-            "authors' code: substring; torchtitan: words",
-        ),
-    ] = "auto"
-
-
-class SearchR1(DecidedSettings, frozen=True):
-    """Settings of Search-R1."""
+@dataclass(frozen=True)
+class SchemeSettings:
+    """The scheme, and how results are compared with the gold answers."""
 
     scheme: Annotated[
         Scheme,
@@ -137,66 +141,64 @@ class SearchR1(DecidedSettings, frozen=True):
             f"{_CODE}: outcome",
         ),
     ] = "outcome"
-    metric: Annotated[
-        Literal["exact", "substring", "f1"],
-        about("how the answer is compared with the gold answers", _CODE),
-    ] = "exact"
-    normalizer: Annotated[NormalizerName, about("text normalizer", _CODE)] = "squad"
-    extra: Annotated[
-        Literal["allow", "reject"],
+    match: Annotated[
+        Literal["auto", "substring", "words"],
         about(
-            "with metric=exact and several required answers, whether the answer may list other "
-            "items"
+            "how a gold answer is found in the results; substring: also inside a word; words: as "
+            "whole words; auto: words with scheme=searched, else substring",
+            "Search-R1, authors' code: substring; torchtitan: words",
+            key="retrieval.match",
         ),
-    ] = "allow"
-    format: FormatSettings = FormatSettings()
-    searched: SearchedSettings = SearchedSettings()
-    retrieval: RetrievalSettings = RetrievalSettings()
+    ] = "auto"
+
+    @property
+    def matching(self) -> Match:
+        """How a gold answer is found in the results."""
+        if self.match == "auto":
+            return "words" if self.scheme == "searched" else "substring"
+        return self.match
 
 
-def search_r1(settings: SearchR1) -> Recipe:
+def search_r1(
+    reading: Reading,
+    malformed: MalformedTurns,
+    scheme: SchemeSettings,
+    answer: AnswerMatch,
+    parts: SearchR1Reward,
+    format: FormatWeights,
+    searched: SearchedWeights,
+) -> Recipe:
     """Return the reward of a scheme, at the last turn. Source: Search-R1, authors' code."""
-    match = settings.retrieval.match
-    if match == "auto":
-        match = "words" if settings.scheme == "searched" else "substring"
-    parts = SearchR1Reward(
-        answer=settings.decided_match("outcome", settings.metric, extra=settings.extra),
-        reading=settings.reading(),
-        repeated=settings.repeated_answer,
-        match=match,
-    )
-    outcome = Component(parts, "outcome")
-    form = Component(parts, "format")
-    retrieval = Component(parts, "retrieval")
-    searched = Component(parts, "searched")
-    malformed = settings.malformed_turns()
+    parts = replace(parts, answer=answer, reading=reading, match=scheme.matching)
+    malformed = replace(malformed, reading=reading)
+    names = ("outcome", "format", "retrieval", "searched")
+    outcome, form, retrieval, has_searched = (Component(parts, name) for name in names)
     reward: Reward = outcome
-    if settings.scheme == "format":
-        weights = settings.format
+    if scheme.scheme == "format":
         reward = Mapped(
             partial(
                 format_reward,
-                structure=weights.structure,
-                answer=weights.answer,
-                retrieved=weights.retrieval,
+                structure=format.structure,
+                answer=format.answer,
+                retrieved=format.retrieval,
             ),
             (outcome, form, retrieval, Component(parts, "answered")),
             "",
-            f"outcome·(1 − (1 − format)·{weights.structure:g}) + (1 − outcome)·(format·"
-            f"({weights.structure:g} + retrieval·{weights.retrieval:g}) + (1 − format)·answered·"
-            f"{weights.answer:g})",
+            f"outcome·(1 − (1 − format)·{format.structure:g}) + (1 − outcome)·(format·"
+            f"({format.structure:g} + retrieval·{format.retrieval:g}) + (1 − format)·answered·"
+            f"{format.answer:g})",
         )
-    elif settings.scheme == "searched":
-        penalty, found = settings.searched.penalty, settings.searched.retrieval
+    elif scheme.scheme == "searched":
+        penalty, found = searched.penalty, searched.retrieval
         reward = Mapped(
             partial(searched_reward, penalty=penalty, found=found),
-            (outcome, searched, retrieval),
+            (outcome, has_searched, retrieval),
             "",
             f"outcome·(1 − (1 − searched)·{penalty:g}) + (1 − outcome)·retrieval·{found:g}",
         )
     total = weighted((1, reward), (1, malformed))
-    components = (outcome, form, retrieval, searched, malformed)
-    return Recipe("search-r1", components, total, correct=outcome, settings=settings)
+    components = (outcome, form, retrieval, has_searched, malformed)
+    return Recipe("search-r1", components, total, correct=outcome)
 
 
 TRAINING = Training(
@@ -220,7 +222,20 @@ SEARCH_R1 = RecipeDefinition(
     summary="the answer of a search agent, optionally with the order of its tags or its searches",
     source="Search-R1, authors' code at a14dc3a",
     output=OUTPUT,
-    settings=SearchR1,
+    parts={
+        **TURNS,
+        "scheme": Part(SchemeSettings(), prefix=""),
+        "answer": Part(
+            AnswerMatch("outcome"),
+            prefix="",
+            fixed=("reads",),
+            values={"metric": ("exact", "substring", "f1")},
+        ),
+        "parts": Part(SearchR1Reward(), prefix=""),
+        "format": FormatWeights(),
+        "searched": SearchedWeights(),
+    },
+    sources={"metric": _CODE, "normalizer": _CODE},
     build=search_r1,
     fields=("answers", "turns"),
     components=(
@@ -278,7 +293,6 @@ SEARCH_R1 = RecipeDefinition(
         ),
         Loophole((43,), "invalid turns until the limit cost nothing", is_closed=True),
     ),
-    changed_defaults=CHANGED,
     deviations=(
         "only the words of the policy are read; the authors score the prompt, the response and the "
         "retrieved text together and require two answer sections",

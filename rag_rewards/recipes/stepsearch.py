@@ -7,11 +7,11 @@ at the closing tag of the query.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 from rag_rewards.compose import Product, weighted
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -21,132 +21,77 @@ from rag_rewards.definition import (
 )
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
-from rag_rewards.recipes.turn_settings import CHANGED, HARDENED, UNICODE, DecidedSettings
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
 from rag_rewards.reward import Component, CorrectOf, Reward
-from rag_rewards.rewards.stepsearch import Assign, Process, StepSearchReward
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
-from rag_rewards.training.credit.settings import CreditMethod, CreditSettings
+from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.search import MalformedTurns
+from rag_rewards.rewards.stepsearch import CODE, INFORAGE, StepSearchReward
+from rag_rewards.settings import Part, about
+from rag_rewards.training.credit.settings import CreditSettings
 from rag_rewards.training.settings import Stated, Training
+from rag_rewards.turns.trajectory import Reading
 
-_CODE = "authors' code at 43215ba: qa_step.py"
-_MAIN = "authors' code at 43215ba: main_ppo.py"
-_INFORAGE = "InForage, authors' code at fe5f0b1"
-
-
-class KeySettings(Settings, frozen=True):
-    weight: Annotated[float, about("weight of the search keys; 0: no keys needed", _CODE, ge=0)] = (
-        0.618
-    )
-    assign: Annotated[
-        Assign,
-        about(
-            "query that counts for a search key; last: the last one that fits it; best: the one "
-            "with the greatest F1",
-            _CODE,
-        ),
-    ] = "last"
+_MAIN = "StepSearch, authors' code at 43215ba: main_ppo.py"
 
 
-class StepSettings(Settings, frozen=True):
-    scale: Annotated[
+@dataclass(frozen=True)
+class Weights:
+    """The weights of the components."""
+
+    keys: Annotated[
+        float,
+        about("weight of the search keys; 0: no keys needed", CODE, key="keys.weight", ge=0),
+    ] = 0.618
+    step: Annotated[
         float,
         about(
             "factor of the reward of a search",
             f"{_MAIN}; there, the reward is added to itself, so that 1.6 reproduces the runs",
+            key="step.scale",
             ge=0,
         ),
     ] = 0.6
-
-
-class RedundancySettings(Settings, frozen=True):
-    weight: Annotated[
-        float, about("weight of the share of results that earlier ones repeat", _CODE, ge=0)
-    ] = 1.0
-
-
-class CoverageSettings(Settings, frozen=True):
-    weight: Annotated[
-        float, about("with process=coverage, weight of the coverage", _INFORAGE, ge=0)
-    ] = 0.2
-    of: Annotated[
-        Literal["turn", "all"],
-        about(
-            "with process=coverage, results that are compared with the gold documents; turn: of "
-            "one search; all: of all searches so far",
-            _INFORAGE,
-        ),
-    ] = "turn"
-
-
-class Credit(CreditSettings, frozen=True):
-    method: Annotated[
-        CreditMethod,
-        about(
-            "advantages of the turns in a group; group: all turns share the advantage of the "
-            "reward (the authors train with PPO, which needs no groups)"
-        ),
-    ] = "return"
-
-
-class StepSearch(DecidedSettings, frozen=True):
-    """Settings of StepSearch."""
-
-    process: Annotated[
-        Process,
-        about(
-            "reward of a search; tfidf: rise of the similarity to the gold documents, minus "
-            "repeated results; coverage (InForage): rise of the share of gold documents",
-            f"{_CODE}: tfidf",
-        ),
-    ] = "tfidf"
-    normalizer: Annotated[NormalizerName, about("text normalizer of the answer", _CODE)] = "squad"
-    bad_end: Annotated[
-        float,
-        about("reward of a rollout without an answer, or with words after it", _CODE, le=0),
-    ] = -1.0
-    efficiency: Annotated[
+    redundancy: Annotated[
         float,
         about(
-            "with process=coverage and T ≥ 4 turns, all rewards are multiplied by efficiency^(T−2)",
-            _INFORAGE,
+            "weight of the share of results that earlier ones repeat",
+            CODE,
+            key="redundancy.weight",
             ge=0,
-            le=1,
         ),
-    ] = 0.95
-    keys: KeySettings = KeySettings()
-    step: StepSettings = StepSettings()
-    redundancy: RedundancySettings = RedundancySettings()
-    coverage: CoverageSettings = CoverageSettings()
-    credit: Credit = Credit()
+    ] = 1.0
+    coverage: Annotated[
+        float,
+        about(
+            "with process=coverage, weight of the coverage", INFORAGE, key="coverage.weight", ge=0
+        ),
+    ] = 0.2
 
 
-def stepsearch(settings: StepSearch) -> Recipe:
-    """Return the reward of each search and of the answer. Source: StepSearch, authors' code."""
-    parts = StepSearchReward(
-        process=settings.process,
-        answer=settings.decided_match("answer", "f1"),
-        reading=settings.reading(),
-        repeated=settings.repeated_answer,
-        reads_keys=settings.keys.weight > 0,
-        assign=settings.keys.assign,
-        bad_end=settings.bad_end,
-        of=settings.coverage.of,
-        factor=settings.efficiency,
-    )
+def stepsearch(
+    reading: Reading,
+    malformed: MalformedTurns,
+    answer: AnswerMatch,
+    parts: StepSearchReward,
+    weights: Weights,
+    credit: CreditSettings,
+) -> Recipe:
+    """Return the reward of each search and of the answer. Source: StepSearch, authors' code.
+
+    Trainers read `credit`.
+    """
+    parts = replace(parts, answer=answer, reading=reading, reads_keys=weights.keys > 0)
+    malformed = replace(malformed, reading=reading)
     names = ("answer", "search_keys", "gain", "redundancy")
-    answer, keys, gain, redundancy = (Component(parts, name, default=0.0) for name in names)
-    malformed = settings.malformed_turns()
-    if settings.process == "coverage":
-        covered = weighted((1, answer), (settings.coverage.weight, gain))
+    compared, keys, gain, redundancy = (Component(parts, name, default=0.0) for name in names)
+    if parts.process == "coverage":
+        covered = weighted((1, compared), (weights.coverage, gain))
         total = weighted((1, Product((covered, Component(parts, "efficiency")))), (1, malformed))
     else:
-        step = weighted((1, gain), (-settings.redundancy.weight, redundancy))
-        total = weighted(
-            (1, answer), (settings.keys.weight, keys), (settings.step.scale, step), (1, malformed)
-        )
+        step = weighted((1, gain), (-weights.redundancy, redundancy))
+        total = weighted((1, compared), (weights.keys, keys), (weights.step, step), (1, malformed))
     components: tuple[Reward, ...] = (*(Component(parts, name) for name in names), malformed)
-    return Recipe("stepsearch", components, total, correct=CorrectOf(parts), settings=settings)
+    return Recipe("stepsearch", components, total, correct=CorrectOf(parts))
 
 
 _TRAINING = "authors' code at 43215ba: training scripts"
@@ -166,7 +111,19 @@ STEPSEARCH = RecipeDefinition(
     "search minus its repeated results",
     source="StepSearch, authors' code at 43215ba",
     output=OUTPUT,
-    settings=StepSearch,
+    parts={
+        **TURNS,
+        "answer": Part(
+            AnswerMatch("answer", metric="f1"), prefix="", fixed=("metric", "reads", "extra")
+        ),
+        "parts": Part(StepSearchReward(), prefix=""),
+        "weights": Part(Weights(), prefix=""),
+        "credit": CreditSettings(method="return"),
+    },
+    sources={
+        "normalizer": CODE,
+        "credit.method": "ours: the authors train with PPO, which needs no groups",
+    },
     build=stepsearch,
     fields=(
         "answers",
@@ -233,9 +190,5 @@ STEPSEARCH = RecipeDefinition(
         "has no supporting; InForage compares ids",
         "the reward of a search is at the end of its turn; the authors write it at the closing tag "
         "of the query",
-    ),
-    changed_defaults=(
-        ChangedDefault("0.8.0", "credit.std_floor", default=0.0, hardened=0.0),
-        *CHANGED,
     ),
 )

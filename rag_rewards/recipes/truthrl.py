@@ -8,11 +8,11 @@ the same; in the code, only in evaluation.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
 from rag_rewards.compose import Mapped
 from rag_rewards.definition import (
-    ChangedDefault,
     ComponentInfo,
     HardenedSetting,
     Loophole,
@@ -20,21 +20,17 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.errors import SettingError
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.reward import CorrectOf, Reward
-from rag_rewards.rewards.answer_decision import Ask, Undecided
 from rag_rewards.rewards.truthfulness import (
     Combine,
     Outcome,
     Reasoning,
-    Scheme,
     combine_reasoning,
 )
 from rag_rewards.rollout import Rollout
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.settings import Part, about
 from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.training.settings import FineTuning, Stated, Training
 
@@ -43,8 +39,6 @@ OUTPUT = OutputForm(
     r"<think>{think}</think> \boxed{{answer}}",
     abstention=ABSTENTIONS[0],
 )
-
-_FAITHRL = "FaithRL, authors' code at e0f257a: ray_trainer.py"
 
 # Source: TruthRL, appendix B, Tables 10 (with retrieval) and 9 (without retrieval).
 _TIME = (
@@ -91,24 +85,15 @@ def _timed(message: str, rollout: Rollout) -> str:
     return message + "\nQuery time: {query_time}" if rollout.query_time else message
 
 
-class Abstention(Settings, frozen=True):
-    phrases: Annotated[
-        tuple[str, ...],
-        about(
-            "texts that count as an abstention",
-            "authors' code: the first one",
-            min_length=1,
-        ),
-    ] = ABSTENTIONS
-    alone: Annotated[bool, about("an abstention counts only alone or with a reason")] = False
+@dataclass(frozen=True)
+class CombineReasoning:
+    """The function that combines outcome and reasoning. It can be pickled and compared."""
 
-
-class ReasoningSettings(Settings, frozen=True):
     enabled: Annotated[
         bool,
         about(
             "add a judge's verdict on the reasoning to the reward",
-            "paper, section 4.6: not in the main runs",
+            "TruthRL, section 4.6: not in the main runs",
         ),
     ] = False
     combine: Annotated[
@@ -116,146 +101,13 @@ class ReasoningSettings(Settings, frozen=True):
         about(
             "multiplicative: outcome·(1 + reasoning); additive: outcome + λ·reasoning; "
             "conditional: 0 for a correct answer with bad reasoning, otherwise the outcome",
-            "paper, section 4.6",
+            "TruthRL, section 4.6",
         ),
     ] = "multiplicative"
-    weight: Annotated[float, about("λ for combine=additive", "paper, section 4.6")] = 0.5
-
-
-_RATE = "{}: the share of {} answers of the initial policy, which evaluate measures; above 0"
-
-
-class GeometricSettings(Settings, frozen=True):
-    correct_rate: Annotated[
-        float,
-        about("with scheme=geometric, " + _RATE.format("x0", "correct"), _FAITHRL, ge=0, le=1),
-    ] = 0.0
-    wrong_rate: Annotated[
-        float,
-        about("with scheme=geometric, " + _RATE.format("y0", "wrong"), _FAITHRL, ge=0, le=1),
-    ] = 0.0
-
-
-class TruthRL(Settings, frozen=True):
-    """Settings of TruthRL."""
-
-    verifier: Annotated[
-        str,
-        about(
-            "comparison of the answer with the gold answers: judge, cascade (an answer is right or "
-            "wrong by rules, or a judge decides), exact, f1>=x or substring",
-            "paper, section 3.2 and Table 5: judge",
-            pattern=r"^(judge|cascade|exact|substring|f1>=(0(\.\d+)?|1(\.0+)?))$",
-        ),
-    ] = "judge"
-    undecided: Annotated[Undecided, shared.UNDECIDED_ABOUT] = "match"
-    ask: Annotated[Ask, shared.ASK_ABOUT] = "undecided"
-    scheme: Annotated[
-        Scheme,
-        about(
-            "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, "
-            "−1, −1; geometric (FaithRL) y0, 0, −x0, and on a row with answerable=false −x0, y0, "
-            "−x0",
-            "paper, section 3.2: ternary",
-        ),
-    ] = "ternary"
-    knowledge_enhanced: Annotated[
-        bool,
-        about(
-            "for out-of-knowledge questions, only an abstention is correct",
-            "paper, section 3.2, Table 3",
-        ),
-    ] = False
-    box: Annotated[
-        Literal["last", "first"],
-        about(
-            "box that is read; last: the last one outside the thinking section, with nested "
-            "braces; first: the first one, as in the authors' code"
-        ),
-    ] = "last"
-    unwrap_text: Annotated[
-        bool,
-        about(
-            r"read LaTeX in the box as text: \text{Paris} as Paris, \$5 as $5, \frac{1}{2} as 1/2"
-        ),
-    ] = True
-    normalizer: Annotated[NormalizerName, about("text normalizer", "authors' code")] = "squad"
-    fold_accents: Annotated[bool, about("with the normalizer unicode, read São as Sao")] = False
-    numbers: Annotated[bool, about("with the normalizer unicode, read 1 million as 1,000,000")] = (
-        False
-    )
-    dates: Annotated[
-        bool, about("with the normalizer unicode, read 5 March 1999 as 1999-03-05")
-    ] = False
-    extra: Annotated[
-        Literal["allow", "reject"],
-        about(
-            "several required answers; reject: an exact match is a list of the same items; allow: "
-            "the list can contain other items",
-            "paper, Table 11: exactly the same items",
-        ),
-    ] = "reject"
-    abstention: Abstention = Abstention()
-    reasoning: ReasoningSettings = ReasoningSettings()
-    geometric: GeometricSettings = GeometricSettings()
-
-
-def truthrl(settings: TruthRL) -> Recipe:
-    """Return the outcome, alone or combined with the reasoning.
-
-    Source: TruthRL, sections 3.2 and 4.6.
-    """
-    _check_geometric(settings)
-    outcome = Outcome(
-        verifier=settings.verifier,
-        undecided=settings.undecided,
-        ask=settings.ask,
-        scheme=settings.scheme,
-        knowledge_enhanced=settings.knowledge_enhanced,
-        box=settings.box,
-        unwrap_text=settings.unwrap_text,
-        phrases=settings.abstention.phrases,
-        alone=settings.abstention.alone,
-        normalizer=settings.normalizer,
-        fold_accents=settings.fold_accents,
-        numbers=settings.numbers,
-        dates=settings.dates,
-        extra=settings.extra,
-        correct_rate=settings.geometric.correct_rate,
-        wrong_rate=settings.geometric.wrong_rate,
-    )
-    components: tuple[Reward, ...] = (outcome,)
-    total: Reward = outcome
-    if settings.reasoning.enabled:
-        reasoning = Reasoning()
-        how = CombineReasoning(settings.reasoning.combine, settings.reasoning.weight)
-        components = (outcome, reasoning)
-        total = Mapped(how, components, "reward", how.formula)
-    return Recipe("truthrl", components, total, correct=CorrectOf(outcome), settings=settings)
-
-
-def _check_geometric(settings: TruthRL) -> None:
-    """Raise SettingError if a share that scheme=geometric requires is missing."""
-    if settings.scheme != "geometric":
-        return
-    for key in GeometricSettings.__struct_fields__:
-        if not getattr(settings.geometric, key):
-            name = key.partition("_")[0]
-            raise SettingError(
-                f"recipe truthrl: setting geometric.{key}: missing: scheme=geometric requires the "
-                f"share of {name} answers of the initial policy, a number above 0. Measure it with "
-                "rag-rewards evaluate --metrics truthfulness"
-            )
-
-
-class CombineReasoning(Settings, frozen=True):
-    """The function that combines outcome and reasoning. It can be pickled and compared."""
-
-    how: Combine
-    weight: float = 0.5
+    weight: Annotated[float, about("λ for combine=additive", "TruthRL, section 4.6")] = 0.5
 
     def __call__(self, outcome: float, reasoning: float) -> float:
-        return combine_reasoning(outcome, reasoning, self.how, self.weight)
+        return combine_reasoning(outcome, reasoning, self.combine, self.weight)
 
     @property
     def formula(self) -> str:
@@ -263,7 +115,20 @@ class CombineReasoning(Settings, frozen=True):
             "multiplicative": "outcome·(1 + reasoning)",
             "additive": f"outcome + {self.weight:g}·reasoning",
             "conditional": "outcome·reasoning if outcome > 0 else outcome",
-        }[self.how]
+        }[self.combine]
+
+
+def truthrl(outcome: Outcome, reasoning: CombineReasoning) -> Recipe:
+    """Return the outcome, alone or combined with the reasoning.
+
+    Source: TruthRL, sections 3.2 and 4.6.
+    """
+    components: tuple[Reward, ...] = (outcome,)
+    total: Reward = outcome
+    if reasoning.enabled:
+        components = (outcome, Reasoning())
+        total = Mapped(reasoning, components, "reward", reasoning.formula)
+    return Recipe("truthrl", components, total, correct=CorrectOf(outcome))
 
 
 _PAPER = "TruthRL, appendix A"
@@ -308,7 +173,7 @@ TRUTHRL = RecipeDefinition(
     summary="1 for a correct answer, 0 for an abstention, −1 for a wrong answer",
     source="TruthRL, section 3.2",
     output=OUTPUT,
-    settings=TruthRL,
+    parts={"outcome": Part(Outcome(), prefix=""), "reasoning": CombineReasoning()},
     build=truthrl,
     fields=("answers", "verdicts.outcome (verifier=judge or cascade, or undecided=judge)"),
     components=(
@@ -376,13 +241,5 @@ TRUTHRL = RecipeDefinition(
         "subtracts 0.2 per started 100 tokens beyond 500",
         r"LaTeX in the box, such as \text{…}, becomes plain text; unwrap_text=false keeps it, as "
         "in the authors' code",
-    ),
-    changed_defaults=(
-        ChangedDefault("0.3.0", "unwrap_text", default=False, hardened=False),
-        ChangedDefault("0.3.0", "extra", default="allow", hardened="reject"),
-        ChangedDefault("0.8.0", "undecided", default="match", hardened="wrong"),
-        ChangedDefault("0.8.0", "ask", default="undecided", hardened="undecided"),
-        ChangedDefault("0.4.0", "geometric.correct_rate", default=0.0, hardened=0.0),
-        ChangedDefault("0.4.0", "geometric.wrong_rate", default=0.0, hardened=0.0),
     ),
 )

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.matching.lenient import lenient_matches
-from rag_rewards.rewards.answer_decision import Ask, Decision, Undecided
+from rag_rewards.rewards.answer_decision import (
+    ASK,
+    UNDECIDED,
+    Ask,
+    Decision,
+    Undecided,
+)
 from rag_rewards.rewards.correctness import Correctness, Metric
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer, squad
+from rag_rewards.text.normalize import (
+    EQUIVALENCES,
+    Equivalences,
+    Normalizer,
+    NormalizerName,
+    normalizer,
+    squad,
+)
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.statements import sentences
 
@@ -27,21 +40,11 @@ Reads = Literal["answer", "response", "final"]
 class AnswerMatch:
     """Compares the answer of a response with the gold answers of its row. Range 0 to 1.
 
-    metric  `exact`, `substring`, `f1`, `lenient`, `judge` or `cascade`. The best alias counts. With
-            several required answers, `f1` is the mean, and the others require all of them.
-            `lenient` guesses where `matching.decide` leaves the answer undecided, see
-            `matching.lenient`; the details contain the rule. A policy can exploit it. `cascade`:
-            `matching.decide` decides, and a judge where it leaves the answer undecided
-    reads   `answer`: the answer section; `response`: the response without its thinking, but with
-            its tags, which are words; `final`: the answer section, or the last statement if there
-            is none
-    undecided  `match`: the metric alone decides; `wrong` and `judge`: `matching.decide` decides in
-            place of `exact`, `substring` and `f1`, with 1 for a right answer. An answer that it
-            leaves undecided is wrong, or is left to a judge
-    ask     `cascade`, or undecided=`judge`: answers that a judge decides on, see `Ask`
-    extra   `exact` with several required answers: the answer is a comma-separated list, which may
-            contain other items (`allow`) or not (`reject`)
-    tags    section names of the output form
+    The best alias counts. With several required answers, `f1` is the mean, and the others require
+    all of them. The metric `lenient` guesses where `matching.decide` leaves the answer undecided,
+    see `matching.lenient`; the details contain the rule.
+
+    tags  section names of the output form
 
     Raises DataError for a row without gold answers, or without a verdict that it needs.
 
@@ -50,17 +53,39 @@ class AnswerMatch:
     """
 
     name: str = "accuracy"
-    metric: Metric = "exact"
-    normalizer: NormalizerName = "squad"
-    fold_accents: bool = False
-    numbers: bool = False
-    dates: bool = False
-    reads: Reads = "answer"
-    undecided: Undecided = "match"
-    extra: Literal["allow", "reject"] = "allow"
+    metric: Annotated[
+        Metric,
+        about(
+            "how the answer is compared with the gold answers; lenient: for evaluation only, "
+            "because a policy can exploit it; cascade: an answer is right or wrong by rules, or a "
+            "judge decides",
+            "SQuAD v1.1, evaluation script",
+        ),
+    ] = "exact"
+    normalizer: Annotated[
+        NormalizerName, about("text normalizer", "SQuAD v1.1, evaluation script")
+    ] = "squad"
+    equivalences: Annotated[Equivalences, about(*EQUIVALENCES)] = "none"
+    reads: Annotated[
+        Reads,
+        about(
+            "answer: the answer section; response: the response without its thinking, but with "
+            "its tags, which are words; final: the answer section, or else the last statement",
+            "ours: the section that the prompt requests",
+        ),
+    ] = "answer"
+    undecided: Annotated[Undecided, about(*UNDECIDED)] = "match"
+    extra: Annotated[
+        Literal["allow", "reject"],
+        about(
+            "with an exact match and several required answers, whether the answer, a list with "
+            "commas, may contain other items",
+            "ours: a list is right if it has all answers",
+        ),
+    ] = "allow"
     tags: Tags = Tags(("answer",))
     scope: Literal["rollout"] = "rollout"
-    ask: Ask = "undecided"
+    ask: Annotated[Ask, about(*ASK)] = "undecided"
 
     @cached_property
     def correctness(self) -> Correctness:
@@ -101,9 +126,7 @@ class AnswerMatch:
     def normalize(self) -> Normalizer:
         return normalizer(
             self.normalizer,
-            fold_accents=self.fold_accents,
-            numbers=self.numbers,
-            dates=self.dates,
+            equivalences=self.equivalences,
             spellings=self.metric == "exact",
         )
 

@@ -18,6 +18,17 @@ judge  `matching.decide`; a judge decides on an undecided answer
 Ask = Literal["undecided", "doubtful"]
 """Answers that a judge decides on: undecided ones, or also right ones that equal no gold answer."""
 
+UNDECIDED = (
+    "match: the comparison alone decides; wrong and judge: an answer is right only if every word "
+    "of it is explained; one that is neither right nor wrong is wrong, or a judge decides",
+    "ours: match, as published",
+)
+ASK = (
+    "answers that a judge decides on, where one decides; undecided: those that are neither right "
+    "nor wrong; doubtful: also right ones that equal no gold answer",
+    "ours: the fewest questions",
+)
+
 
 class Decision(NamedTuple):
     """The decision of the rules on an answer.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
-from rag_rewards.text.citations import CITATION, cited_labels, compiled
+from rag_rewards.settings import about, check_choices
+from rag_rewards.text.citations import CITATION, PATTERN, cited_labels, compiled
 from rag_rewards.text.forgeries import without_forgeries
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import squad
@@ -48,22 +48,38 @@ def citation_precision(cited: Collection[str], supporting: Collection[str]) -> f
 class CitationRecall:
     """The share of the supporting documents that a response cites. Range 0 to 1.
 
-    include_thinking  also count markers in the thinking, as the paper does
-    measure           `f1`: harmonic mean of recall and precision, so that citing every document
-                      does not pay
-    min_precision     `f1`: a lower precision gives 0
-    claims_only       count a marker only if its statement has three words or a gold answer, and
-                      if a reader sees it as a part of the answer
-    pattern           regular expression of a marker; group 1 contains the numbers
-
     Raises DataError for a row without `supporting`. Source: CTRL-RAG, Eq. 2.
     """
 
-    include_thinking: bool = True
-    measure: Literal["recall", "f1"] = "recall"
-    min_precision: float = 0.0
-    claims_only: bool = False
-    pattern: str = CITATION
+    include_thinking: Annotated[
+        bool, about("count the markers in the thinking section too", "CTRL-RAG, Eq. 2")
+    ] = True
+    measure: Annotated[
+        Literal["recall", "f1"],
+        about(
+            "recall of the cited documents, or their F1, which is lower if other documents "
+            "are cited",
+            "CTRL-RAG, Eq. 2",
+        ),
+    ] = "recall"
+    min_precision: Annotated[
+        float,
+        about(
+            "with measure=f1, minimum share of supporting documents among the cited documents",
+            "CTRL-RAG, Eq. 2: none",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.0
+    claims_only: Annotated[
+        bool,
+        about(
+            "count a marker only if its statement has at least three words or a gold answer, and "
+            "if a reader sees it as a part of the answer",
+            "ours: off, as published",
+        ),
+    ] = False
+    pattern: Annotated[str, about(*PATTERN)] = CITATION
     name: str = "citation_recall"
     scope: Literal["rollout"] = "rollout"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,9 +14,9 @@ from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.refusal import RefusalDetector
-from rag_rewards.rewards.search import RepeatedAnswer, answer_of, details_of
+from rag_rewards.rewards.search import REPEATED_ANSWER, RepeatedAnswer, answer_of, details_of
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.bm25 import best_matches
 from rag_rewards.text.citations import compiled, markers, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
@@ -27,6 +27,8 @@ from rag_rewards.text.statements import sentences, statements
 from rag_rewards.turns.own_words import read_own_words
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory, visible_words
 
+_CODE = "Binary RAR, released code at d97ea69: train.py"
+_METHOD = "Binary RAR, released code at d97ea69: method.md"
 QueryBy = Literal["response", "question+response"]
 Unverified = Literal["verifier", 0]
 """Whether a verifier decides on a response, or the response gets 0."""
@@ -72,31 +74,59 @@ class Consistency:
     The documents of the row, or else all results, are cut into chunks. The chunks that are most
     relevant to the query under BM25 are compared with the words of the last turn.
 
-    by          `judge`: a verdict on the response and all chunks; `nli`: no sentence and chunk with
-                a probability of contradiction of at least `threshold`
-    chunk_words, chunks  number of words of a chunk, and number of chunks
-    query_by    whether the query is the response, or the question and the response
-    truncated   0: a response that a limit ended gets 0; `verifier`: it is compared
-    empty       0: a response without a statement gets 0, and so does a refusal on a row that is not
-                marked as unanswerable, or a response to a row with gold answers that states none
-                of them; `verifier`: they are compared
-    answer      exact match for `correct`, which is None for a row without gold answers
-    reading, repeated  how turns are read
+    answer   exact match for `correct`, which is None for a row without gold answers
+    reading  how turns are read
 
     Raises DataError for a row without documents and results, or without required evidence. Source:
     Binary RAR, released code at d97ea69; `nli` is not part of it.
     """
 
-    by: Literal["judge", "nli"] = "judge"
-    threshold: float = 0.5
-    chunk_words: int = 512
-    chunks: int = 8
-    query_by: QueryBy = "response"
-    truncated: Unverified = 0
-    empty: Unverified = "verifier"
+    by: Annotated[
+        Literal["judge", "nli"],
+        about(
+            "verifier; judge: a verdict on the response and all chunks; nli: an entailment model "
+            "with contradictions on each sentence and chunk",
+            f"{_CODE}: judge",
+        ),
+    ] = "judge"
+    threshold: Annotated[
+        float,
+        about(
+            "with by=nli, probability from which a chunk contradicts a sentence",
+            "ours: contradiction is more probable than the other classes together",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.5
+    chunk_words: Annotated[
+        int, about("number of words of a chunk", f"{_METHOD}: 512 tokens", ge=1)
+    ] = 512
+    chunks: Annotated[
+        int, about("number of chunks that are compared with the response", _METHOD, ge=1)
+    ] = 8
+    query_by: Annotated[
+        QueryBy,
+        about(
+            "query of BM25, which selects the chunks (k1 1.5, b 0.75)",
+            f"{_CODE}: response; {_METHOD}: question+response",
+        ),
+    ] = "response"
+    truncated: Annotated[
+        Unverified,
+        about("0: a response that a limit ended gets 0; verifier: the verifier decides", _CODE),
+    ] = 0
+    empty: Annotated[
+        Unverified,
+        about(
+            "0: a response without a statement gets 0, and so does, unless the row is marked as "
+            "unanswerable, a refusal or a response that states no gold answer of the row; "
+            "verifier: the verifier decides",
+            f"{_CODE}: verifier",
+        ),
+    ] = "verifier"
     answer: AnswerMatch = AnswerMatch("answer", metric="exact")
     reading: Reading = READING
-    repeated: RepeatedAnswer = "last"
+    repeated: Annotated[RepeatedAnswer, about(*REPEATED_ANSWER, key="repeated_answer")] = "last"
     name: str = "consistent"
     scope: Literal["rollout"] = "rollout"
 

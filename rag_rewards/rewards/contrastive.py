@@ -6,12 +6,12 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError, check_choice
 from rag_rewards.evidence.needs import LogProbsNeed, Need, values_without
 from rag_rewards.rollout import LogProbs, Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 
 Loo = Literal["min", "mean"]
 LengthNorm = Literal["sqrt", "none", "linear"]
@@ -136,15 +136,6 @@ def least_sum(lists: Sequence[Sequence[float]], sums: Sequence[float]) -> tuple[
 class ContrastiveLikelihood:
     """R_CLR of the log-probabilities of a rollout. The components are E(y), in nats, and R_CLR.
 
-    loo                 subtract the minimum or the mean over the supporting documents
-    threshold           τ, in nats; None for no threshold
-    threshold_on        the threshold applies to E (`contribution`, Eq. 13) or to R = E/√T
-                        (`reward`, Appendix A)
-    length_norm         divide by √T, by T, or not at all
-    span                `answer`: leave out the thinking
-    on_missing_support  a row without supporting documents is a DataError (`error`) or gets 0
-    tokens              add the contribution of each token to the details
-
     The response of a rollout with several turns is its last turn, y, and D are the results of all
     searches: S(y|D∖{d}) is the log-probability of y after the same turns, with d removed from each
     result. The words of the policy in earlier turns do not change. (The paper has one turn.)
@@ -155,13 +146,51 @@ class ContrastiveLikelihood:
     CTRL-RAG, sections 4.1 and 4.2.
     """
 
-    loo: Loo = "min"
-    threshold: float | None = 1.0
-    length_norm: LengthNorm = "sqrt"
-    span: Literal["response", "answer"] = "response"
-    on_missing_support: Literal["error", "zero"] = "error"
-    tokens: bool = False
-    threshold_on: ThresholdOn = "contribution"
+    loo: Annotated[
+        Loo,
+        about(
+            "minimum or mean (Eq. 16) of the log-probabilities without one supporting document",
+            "CTRL-RAG, Eq. 10, Table 2",
+        ),
+    ] = "min"
+    threshold: Annotated[
+        float | None,
+        about(
+            "τ in nats: a response below the threshold gets 0; null for no threshold",
+            "CTRL-RAG, Eq. 13; Appendix A: 1",
+        ),
+    ] = 1.0
+    length_norm: Annotated[
+        LengthNorm, about("divide E by √T, 1 or T", "CTRL-RAG, Eq. 13, Figure 5")
+    ] = "sqrt"
+    span: Annotated[
+        Literal["response", "answer"],
+        about(
+            "text whose log-probability is used; answer: without the thinking section",
+            "CTRL-RAG, Eq. 9: the response",
+        ),
+    ] = "response"
+    on_missing_support: Annotated[
+        Literal["error", "zero"],
+        about(
+            "rows without supporting documents are errors or get the reward 0",
+            "ours: a missing field is a fault of the data",
+        ),
+    ] = "error"
+    tokens: Annotated[
+        bool,
+        about(
+            "add the evidential contribution of each token to the details",
+            "ours: off, because the details become long",
+        ),
+    ] = False
+    threshold_on: Annotated[
+        ThresholdOn,
+        about(
+            "contribution: R is 0 unless E > τ, before the division; reward: R is 0 if E/√T < τ",
+            "CTRL-RAG, Eq. 13: E; the text of Appendix A: R",
+        ),
+    ] = "contribution"
     name: str = "clr"
     scope: Literal["rollout"] = "rollout"
 

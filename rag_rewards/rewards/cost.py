@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.lengths import words
 
 
@@ -38,16 +38,29 @@ def repetition_cost(words: Sequence[str], n: int) -> float:
 class Cost:
     """The cost of a response with its thinking, at least 0. A composition subtracts it.
 
-    kind    `length` or `repetition`
-    budget  words without a cost
-    ngram   number of words in an n-gram
-
     Source: CTRL-RAG, Eq. 4.
     """
 
-    kind: Literal["length", "repetition"] = "length"
-    budget: int = 512
-    ngram: int = 4
+    kind: Annotated[
+        Literal["length", "repetition"],
+        about("length above the budget, or share of repeated n-grams", "CTRL-RAG, Eq. 4: both"),
+    ] = "length"
+    budget: Annotated[
+        int,
+        about(
+            "with kind=length, number of words without a cost",
+            "ours: CTRL-RAG does not state it",
+            ge=1,
+        ),
+    ] = 512
+    ngram: Annotated[
+        int,
+        about(
+            "with kind=repetition, number of words in an n-gram",
+            "ours: CTRL-RAG does not state it",
+            ge=1,
+        ),
+    ] = 4
     name: str = "cost"
     scope: Literal["rollout"] = "rollout"
 

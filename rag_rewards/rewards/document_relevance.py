@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from rag_rewards.errors import check_choice
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import labels_in
 from rag_rewards.text.sections import Tags
 
@@ -85,16 +85,29 @@ def relevance(
 class Relevance:
     """ARENA's relevance reward: 0, 0.5 or 1. A section that is not a list of ids earns 0.
 
-    min_precision  see `relevance`
-    notation       `json`: the section is a JSON list; `any`: see `relevance_ids`
-
     Raises DataError for a row without `supporting`; an empty list is allowed. Source: ARENA,
     section 3.3.
     """
 
-    tags: Tags
-    min_precision: float = 0.0
-    notation: Notation = "json"
+    tags: Tags = Tags(("relevance",))
+    min_precision: Annotated[
+        float,
+        about(
+            "minimum share of supporting documents among the listed documents for a relevance "
+            "of 0.5",
+            "ARENA, section 3.3: one supporting document is enough",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.0
+    notation: Annotated[
+        Notation,
+        about(
+            "notation of the listed documents; json: a JSON list such as [1, 3]; any: also [1][3], "
+            "1 and 3, or Documents 1, 3",
+            "ARENA, authors' code",
+        ),
+    ] = "json"
     name: str = "relevance"
     scope: Literal["rollout"] = "rollout"
 

@@ -6,19 +6,26 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from rag_rewards.errors import DataError, EvidenceError
+from rag_rewards.errors import DataError, EvidenceError, SettingError
 from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Need
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.correctness import Correctness
-from rag_rewards.rewards.length import LengthUnit, length_function
+from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
-from rag_rewards.text.normalize import EDGES, NormalizerName, fold, normalizer
+from rag_rewards.text.normalize import (
+    EDGES,
+    EQUIVALENCES,
+    Equivalences,
+    NormalizerName,
+    fold,
+    normalizer,
+)
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 
@@ -67,14 +74,9 @@ def sigmoid(x: float) -> float:
 class MaskedAnswer:
     """The quality of the answer that one context leads to. Range 0 to 1.
 
-    part         context: the rationale, the evidence, or the full response
-    mode         `generate`: unigram F1 of the generated answer and the gold answers;
-                 `likelihood`: e to the mean token log-probability of the best alias
-    required     whether missing evidence is an error; otherwise the value is None
-    temperature, max_tokens  of the generation
-    words        a section must contain a letter or digit
-    undecided    `match`: the F1 alone counts; `wrong`: 1 for an answer that `matching.decide` calls
-                 right, else 0
+    part      context: the rationale, the evidence, or the full response
+    required  whether missing evidence is an error; otherwise the value is None
+    words     a section must contain a letter or digit
 
     A response without the section of the context gets 0, also if the row contains evidence for it,
     and no model is called for it. Raises DataError for missing evidence and gold answers. Source:
@@ -83,18 +85,48 @@ class MaskedAnswer:
 
     part: Part
     tags: Tags
-    mode: Literal["generate", "likelihood"] = "generate"
+    mode: Annotated[
+        Literal["generate", "likelihood"],
+        about(
+            "value of an answer; generate: F1 of the generated answer; likelihood: e to the mean "
+            "token log-probability of the most likely gold answer",
+            "LEAR, section 3.1: generate",
+        ),
+    ] = "generate"
     required: bool = True
-    normalizer: NormalizerName = "squad"
+    normalizer: Annotated[
+        NormalizerName, about("text normalizer", "SQuAD v1.1, evaluation script, whose F1 it is")
+    ] = "squad"
     name: str = "answer_full"
-    fold_accents: bool = False
-    numbers: bool = False
-    dates: bool = False
-    temperature: float = 0.0
-    max_tokens: int = 64
+    equivalences: Annotated[Equivalences, about(*EQUIVALENCES)] = "none"
+    temperature: Annotated[
+        float,
+        about(
+            "sampling temperature of masked answers",
+            "ours: the paper samples them, but 0 causes less noise",
+            key="decode.temperature",
+            ge=0,
+        ),
+    ] = 0.0
+    max_tokens: Annotated[
+        int,
+        about(
+            "maximum number of tokens of a masked answer",
+            "ours: enough for a short answer",
+            key="decode.max_tokens",
+            ge=1,
+        ),
+    ] = 64
     words: bool = False
     scope: Literal["rollout"] = "rollout"
-    undecided: Literal["match", "wrong"] = "match"
+    undecided: Annotated[
+        Literal["match", "wrong"],
+        about(
+            "match: the F1 of an answer counts; wrong: 1 for an answer that is right because every "
+            "word of it is explained, else 0",
+            "LEAR, Eq. 5: match",
+        ),
+    ] = "match"
 
     def needs(self, rollout: Rollout) -> list[Need]:
         if not self.required or not self._has_section(rollout):
@@ -109,9 +141,7 @@ class MaskedAnswer:
         forms = GoldForms(
             normalizer(
                 self.normalizer,
-                fold_accents=self.fold_accents,
-                numbers=self.numbers,
-                dates=self.dates,
+                equivalences=self.equivalences,
             )
         )
         return [self._score(rollout, forms) for rollout in rollouts]
@@ -204,13 +234,8 @@ class Lengths:
 
     The components are `length_rationale` and `length_evidence`.
 
-    tau, gamma, omega  see `rationale_length` and `evidence_length`
-    unit, tokenizer    unit of all lengths, see `length_function`
-    count              function that measures a text, in place of `unit`
-    gated_by           length counts only if this masked answer is better than 0 (hardened)
-    distinct           repetitions of the documents do not count as rationale (hardened)
-    visible            text that a reader does not see does not count as rationale (hardened)
-    separated          words without spaces between them do not shorten the evidence (hardened)
+    count     function that measures a text, in place of `unit`
+    gated_by  length counts only if this masked answer is better than 0 (hardened)
 
     Both rewards are 0 if the rationale or the evidence is missing or empty, a case that the paper
     does not define. Titles of documents do not count. Raises DataError for a row without documents,
@@ -219,18 +244,76 @@ class Lengths:
     """
 
     tags: Tags
-    tau: float = 0.5
-    gamma: float = 0.5
-    omega: float = 0.9
-    unit: LengthUnit = "auto"
-    tokenizer: str | None = None
+    tau: Annotated[
+        float,
+        about(
+            "τ, the slope of length_rationale",
+            "ours: one of 0.1, 0.2, 0.5 and 1.0, over which LEAR tunes it",
+            gt=0,
+        ),
+    ] = 0.5
+    gamma: Annotated[
+        float,
+        about(
+            "γ, the exponent of length_evidence",
+            "ours: one of 0.1, 0.3, 0.5, 0.8 and 1.0, over which LEAR tunes it",
+            ge=0,
+        ),
+    ] = 0.5
+    omega: Annotated[
+        float,
+        about(
+            "ω, the minimum compression for a length_evidence of 1",
+            "LEAR, section 4.1",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.9
+    unit: Annotated[
+        LengthUnit,
+        about(
+            "unit of lengths; auto: tokens if length.tokenizer is set, otherwise words, where a "
+            "character of a script without spaces (Chinese, Japanese, Thai, …) is a word",
+            "ours: LEAR does not state it",
+        ),
+    ] = "auto"
+    tokenizer: Annotated[
+        str | None,
+        about(
+            "tokenizer.json or its folder, to count tokens; the signature adds its digest",
+            "ours: none, because LEAR states no unit",
+        ),
+    ] = None
     count: Callable[[str], int] | None = None
     gated_by: MaskedAnswer | None = None
-    distinct: bool = False
-    separated: bool = False
+    distinct: Annotated[
+        bool,
+        about(
+            "do not count repeated words and words of the documents as rationale",
+            "ours: off, as published",
+        ),
+    ] = False
+    separated: Annotated[
+        bool,
+        about(
+            "count the words of an extract also if no space separates them, as in of_the_city",
+            "ours: off, as published",
+        ),
+    ] = False
     name: str = "length"
     scope: Literal["rollout"] = "rollout"
-    visible: bool = False
+    visible: Annotated[
+        bool,
+        about("in the rationale, only what a reader sees counts", "ours: off, as published"),
+    ] = False
+
+    def __post_init__(self) -> None:
+        try:
+            length_function(self.unit, self.tokenizer)
+            if self.tokenizer:
+                object.__setattr__(self, "tokenizer", with_digest(self.tokenizer))
+        except SettingError as error:
+            raise SettingError(f"setting length.tokenizer: {error}") from None
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.gated_by.needs(rollout) if self.gated_by else []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 from unicodedata import category
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.sections import Cut, Tags
 
@@ -73,13 +73,18 @@ class Format:
     """1 if the response consists of these sections, in order, each once, else 0.
 
     filled  sections that must not be empty
-    words   whether these sections must contain a letter, a digit or an emoji outside citation
-            markers
     """
 
-    tags: Tags
+    tags: Tags = Tags(("answer",))
     filled: tuple[str, ...] = ()
-    words: bool = False
+    words: Annotated[
+        bool,
+        about(
+            "the sections in which the response says something must contain a letter, a digit or "
+            "an emoji outside citation markers",
+            "ours: off, as published",
+        ),
+    ] = False
     name: str = "format"
     scope: Literal["rollout"] = "rollout"
 
@@ -102,7 +107,7 @@ class TagCount:
     Source: Ground-GRPO, Eq. 3.
     """
 
-    tags: Tags
+    tags: Tags = Tags(("answer",))
     name: str = "tag_count"
     scope: Literal["rollout"] = "rollout"
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,11 +18,11 @@ from rag_rewards.rewards.correctness import supported_answers
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
 from rag_rewards.rollout import Document, Rollout, Score
-from rag_rewards.settings import check_choices
-from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
+from rag_rewards.settings import about, check_choices
+from rag_rewards.text.citations import CITATION, PATTERN, compiled, split_valid, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import is_unreadable, shown
-from rag_rewards.text.normalize import NormalizerName, normalizer, squad
+from rag_rewards.text.normalize import EQUIVALENCES, Equivalences, NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, merged, statements
 
 Aggregate = Literal["sum", "mean", "answers"]
@@ -77,26 +77,13 @@ class Grounding:
     a gold answer earns `match`, and then `good` for a correct citation or `bad_penalty` for any
     other. A response without the format earns nothing; a refusal earns only the refusal reward.
 
-    format      the format that a response must have
-    detector    detects refusals
-    refusal     whether the refusal reward applies (stage 2)
-    aggregate   `sum` or `mean` over statements; `answers` credits each required answer once, at
-                its best statement, and divides by the number of answers that a document supports
-    judge_by    `nli`: an entailment model checks citations; `gold`: the cited documents must be
-                supporting, and one of them must contain the answer
-    threshold   entailment probability from which a document is sufficient
-    minimal     no cited document may be superfluous
-    answered    reward for answering an answerable question
-    earned_by   `any` answer earns it, or only a `grounded` one: its credit for gold answers and
-                their citations is positive
-    counts      gold answers that count: those `mentioned` in a statement, or only those that a
-                statement contains as whole words and its citations support, so that a cited
-                document has the gold answer and half of the other names; an only answer does not
-                count if another statement gives another name in the same words
-    precise     `aggregate="answers"`: each further item of a list lowers its share
-    together    equal statements count as one statement that cites what all of them cite
-    every       `aggregate="answers"`: every citation of an answer must be correct
-    pattern     regular expression of a marker; group 1 contains the numbers
+    format    the format that a response must have
+    detector  detects refusals
+    refusal   whether the refusal reward applies (stage 2)
+
+    With aggregate=answers, the sum is divided by the number of answers that a document supports.
+    With counts=supported, a cited document must have the gold answer and half of the other names,
+    and an only answer does not count if another statement gives another name in the same words.
 
     Raises DataError for a row without `answerable`, gold answers or required evidence. Source:
     Ground-GRPO, section 2.2, Eq. 1, 2 and 6, Algorithm 1.
@@ -105,24 +92,120 @@ class Grounding:
     format: Format
     detector: RefusalDetector
     refusal: bool = True  # stage 2
-    aggregate: Aggregate = "sum"
-    judge_by: JudgeBy = "nli"
-    threshold: float = 0.5
-    minimal: bool = False
-    match: float = 0.5
-    good: float = 0.5
-    bad_penalty: float = -0.5
-    answered: float = 0.5
-    earned_by: EarnedBy = "any"
-    normalizer: NormalizerName = "squad"
-    fold_accents: bool = False
-    numbers: bool = False
-    dates: bool = False
-    counts: Counts = "mentioned"
-    precise: bool = False
-    together: bool = False
-    every: bool = False
-    pattern: str = CITATION
+    aggregate: Annotated[
+        Aggregate,
+        about(
+            "sum or mean over the statements; answers: each required answer counts once, at its "
+            "best statement",
+            "Ground-GRPO, Eq. 1 and 2, Figure 1",
+        ),
+    ] = "sum"
+    judge_by: Annotated[
+        JudgeBy,
+        about(
+            "how a citation is checked; nli: by an entailment model; gold: the cited documents "
+            "must be supporting, and one of them must contain the answer",
+            "Ground-GRPO, section 2.2: NLI",
+            key="citation.judge_by",
+        ),
+    ] = "nli"
+    threshold: Annotated[
+        float,
+        about(
+            "minimum entailment probability of a correct citation",
+            "ours: entailment is the more probable class of two",
+            key="citation.threshold",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.5
+    minimal: Annotated[
+        bool,
+        about(
+            "a citation is correct only if the statement needs each cited document",
+            "Ground-GRPO, introduction",
+            key="citation.minimal",
+        ),
+    ] = False
+    match: Annotated[
+        float,
+        about(
+            "reward of a statement with a gold answer",
+            "Ground-GRPO, Eq. 1",
+            key="exact_match.credit",
+        ),
+    ] = 0.5
+    good: Annotated[
+        float, about("reward of a correct citation", "Ground-GRPO, Eq. 2", key="citation.credit")
+    ] = 0.5
+    bad_penalty: Annotated[
+        float,
+        about(
+            "reward of a wrong or missing citation; 0 in an ablation of the paper",
+            "Ground-GRPO, Eq. 2, Figure 6",
+            key="citation.bad_penalty",
+        ),
+    ] = -0.5
+    answered: Annotated[
+        float,
+        about(
+            "reward for answering an answerable question",
+            "Ground-GRPO, Eq. 6",
+            key="refusal.answered",
+        ),
+    ] = 0.5
+    earned_by: Annotated[
+        EarnedBy,
+        about(
+            "answers to an answerable question that earn the reward `answered`; any: all; "
+            "grounded: those with a gold answer whose citations do not cancel its credit",
+            "Ground-GRPO, Eq. 6: any",
+            key="refusal.earned_by",
+        ),
+    ] = "any"
+    normalizer: Annotated[
+        NormalizerName,
+        about("text normalizer", "Trust-Score, authors' code", key="exact_match.normalizer"),
+    ] = "squad"
+    equivalences: Annotated[
+        Equivalences,
+        about(*EQUIVALENCES, key="exact_match.equivalences"),
+    ] = "none"
+    counts: Annotated[
+        Counts,
+        about(
+            "gold answers that count; mentioned: all that a statement contains; supported: those "
+            "that a statement contains as whole words and its citations support",
+            "Ground-GRPO, Eq. 1: mentioned",
+            key="exact_match.counts",
+        ),
+    ] = "mentioned"
+    precise: Annotated[
+        bool,
+        about(
+            "with aggregate=answers, each additional item of a list lowers the reward",
+            "ours: off, as published",
+            key="exact_match.precise",
+        ),
+    ] = False
+    together: Annotated[
+        bool,
+        about(
+            "count equal statements as one statement with all their citations",
+            "ours: off, as published",
+            key="citation.together",
+        ),
+    ] = False
+    every: Annotated[
+        bool,
+        about(
+            "with aggregate=answers, the citation of an answer is correct only if it is correct "
+            "in each statement that contains the answer and a citation",
+            "ours: off, as published",
+            key="citation.every",
+        ),
+    ] = False
+    pattern: Annotated[str, about(*PATTERN, key="citation.pattern")] = CITATION
     name: str = "grounding"
     scope: Literal["rollout"] = "rollout"
 
@@ -174,9 +257,7 @@ class Grounding:
         return GoldForms(
             normalizer(
                 self.normalizer,
-                fold_accents=self.fold_accents,
-                numbers=self.numbers,
-                dates=self.dates,
+                equivalences=self.equivalences,
             )
         )
 

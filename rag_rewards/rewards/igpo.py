@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 from rag_rewards.errors import EvidenceError
 from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed
@@ -14,6 +14,7 @@ from rag_rewards.reward import PartScore
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.search import (
+    REPEATED_ANSWER,
     AnswerComparison,
     RepeatedAnswer,
     answer_of,
@@ -21,11 +22,13 @@ from rag_rewards.rewards.search import (
     sum_of,
 )
 from rag_rewards.rollout import AliasLogProbs, Rollout, Score, TurnEntries, TurnLogProbs
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.turns.order import is_balanced
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
+CODE = "IGPO, authors' code at 745078b: info_gain.py"
+IG_SEARCH = "IG-Search, authors' code at da299c4: ig_reward.py"
 Kind = Literal["prob", "log"]
 Alias = Literal["first", "best"]
 Tokens = Literal["multiset", "set"]
@@ -139,17 +142,24 @@ class TurnLikelihoods:
 class LikelihoodReader:
     """Reads the likelihoods of a rollout from its evidence.
 
-    alias         `first`: the first alias of each required answer counts; `best`: the most likely
-                  one in the last context, for all contexts
-    first_tokens  number of tokens at the beginning of an answer with the weight `first_weight`
-
     Raises DataError for missing evidence, and EvidenceError for evidence that contradicts the turns
     or the gold answers, or that contains values that are no log-probabilities.
     """
 
-    alias: Alias = "first"
-    first_tokens: int = 0
-    first_weight: float = 1.0
+    alias: Annotated[
+        Alias,
+        about(
+            "alias of a gold answer that counts; first: the first one; best: the most likely one "
+            "after the last search",
+            f"{CODE}: first",
+        ),
+    ] = "first"
+    first_tokens: Annotated[
+        int, about("number of tokens of an answer with the weight first_weight", IG_SEARCH, ge=0)
+    ] = 0
+    first_weight: Annotated[
+        float, about("weight of the first tokens of an answer", IG_SEARCH, gt=0)
+    ] = 1.0
 
     def __call__(
         self, rollout: Rollout, run: Trajectory, need: TurnLogProbsNeed
@@ -303,36 +313,77 @@ class IgpoReward:
     info_gain  gain of each turn but the last one
     prior, posterior  likelihood of the gold answer before the first turn, and after the last search
 
-    kind        `prob`: gains of p = exp V; `log`: gains of V, in nats
-    baseline    what V after a turn is compared with: V after the `previous` turn, V as if the
-                search had no hits (`empty`), or V with results of other prompts (`random`)
-    draws       number of other prompts for the baseline `random`
-    count       `all` gains, or only `rises` above the greatest likelihood of the rollout so far
-    gated       whether a rollout earns gains only if its outcome is positive
     likelihood  how V is computed from log-probabilities
-    template    text between a turn and the answer
-    answer      F1 of the answer with the gold answers, and `tokens`: what it compares
-    bad_format  outcome without an answer, without words in it, or with unbalanced tags
+    answer      comparison of the answer with the gold answers
     reading     how the turns are read
-    repeated    whether the last of several answers counts, or none
 
     A rollout with one turn has only an outcome and needs no likelihoods. Raises DataError and
     EvidenceError for missing and impossible log-probabilities. Source: IGPO, released code at
     745078b, scrl/llm_agent/generation.py and info_gain.py.
     """
 
-    kind: Kind = "prob"
-    baseline: Baseline = "previous"
-    draws: int = 3
-    count: Count = "all"
-    gated: bool = False
+    kind: Annotated[
+        Kind,
+        about(
+            "prob: difference of probabilities; log: difference of log-probabilities, in nats",
+            f"{CODE}: prob; its train.sh: log",
+            key="gain.kind",
+        ),
+    ] = "prob"
+    baseline: Annotated[
+        Baseline,
+        about(
+            "what the likelihood after a turn is compared with; previous: before the turn; empty: "
+            "as if the search had no hits; random: with results of other prompts",
+            f"{CODE}: previous; {IG_SEARCH}: random",
+            key="gain.baseline",
+        ),
+    ] = "previous"
+    draws: Annotated[
+        int,
+        about("with baseline=random, number of other prompts", IG_SEARCH, key="gain.random", ge=1),
+    ] = 3
+    count: Annotated[
+        Count,
+        about(
+            "gains that count; all: falls are negative gains; rises: only what exceeds the "
+            "greatest likelihood of the rollout so far",
+            f"{CODE}: all",
+            key="gain.count",
+        ),
+    ] = "all"
+    gated: Annotated[
+        bool,
+        about(
+            "a rollout earns gains only if its outcome is positive",
+            f"{CODE}: false",
+            key="gain.gated",
+        ),
+    ] = False
     likelihood: LikelihoodReader = LikelihoodReader()
-    template: str = "igpo"
+    template: Annotated[
+        str,
+        about(
+            "text between a turn and the answer whose likelihood is measured: igpo, plain, or a "
+            "text with one {answer}",
+            f"IGPO, authors' code at 745078b: generation.py; {IG_SEARCH}: plain",
+        ),
+    ] = "igpo"
     answer: AnswerMatch = AnswerMatch("outcome", metric="f1")
-    tokens: Tokens = "multiset"
-    bad_format: float = -2.0
+    tokens: Annotated[
+        Tokens,
+        about(
+            "with metric=f1, what is compared; multiset: normalized tokens; set: the set of "
+            "lower-case words",
+            f"IGPO: word-level F1; {CODE}: set",
+            key="outcome.tokens",
+        ),
+    ] = "multiset"
+    bad_format: Annotated[
+        float, about("outcome of a rollout without an answer, or with unbalanced tags", CODE)
+    ] = -2.0
     reading: Reading = READING
-    repeated: RepeatedAnswer = "last"
+    repeated: Annotated[RepeatedAnswer, about(*REPEATED_ANSWER, key="repeated_answer")] = "last"
     name: str = "igpo_parts"
     scope: Literal["rollout"] = "rollout"
 

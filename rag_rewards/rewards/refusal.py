@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from rag_rewards.evidence.needs import SimilarityNeed
 from rag_rewards.rollout import Rollout
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.refusal import (
     REFUSAL,
@@ -24,21 +24,38 @@ Matcher = Literal["ratio", "partial_ratio", "semantic"]
 class RefusalDetector:
     """Detects a refusal by r, the similarity of an answer to a gold refusal, 0 to 1.
 
-    texts      gold refusals
-    matcher    `ratio`: r of the whole answer, a refusal if r ≥ threshold; `partial_ratio`:
-               Trust-Score's detector, a refusal if r > threshold; `semantic`: the evidence
-               `similarity` of the answer to each gold refusal
-    strict     one sentence refuses, the others report what the sources lack, and nothing is
-               cited; see `text.refusal.strict_refusal`. A refusal in other words or in another
-               language is a refusal of r, also below the threshold; see `text.absence`
+    With strict=true, one sentence refuses, the others report what the sources lack, and nothing is
+    cited; see `text.refusal.strict_refusal`. A refusal in other words or in another language is a
+    refusal of r, also below the threshold; see `text.absence`.
 
     Source: Ground-GRPO, section 2.2 and Eq. 6.
     """
 
-    texts: tuple[str, ...] = (REFUSAL,)
-    matcher: Matcher = "ratio"
-    threshold: float = 0.85
-    strict: bool = False
+    texts: Annotated[tuple[str, ...], about("gold refusals", "Trust-Align, data")] = (REFUSAL,)
+    matcher: Annotated[
+        Matcher,
+        about(
+            "how an answer is compared with the gold refusals; ratio: r of the whole answer, a "
+            "refusal if r ≥ threshold; partial_ratio: as Trust-Score, a refusal if r > threshold; "
+            "semantic: by a similarity model",
+            "Ground-GRPO: a fuzzy matching algorithm",
+        ),
+    ] = "ratio"
+    threshold: Annotated[
+        float,
+        about(
+            "minimum similarity of a refusal to a gold refusal",
+            "Ground-GRPO, Eq. 6, which does not define the case of exactly 0.85",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.85
+    strict: Annotated[
+        bool,
+        about(
+            "a refusal must be a single sentence without other content", "ours: off, as published"
+        ),
+    ] = False
 
     def needs(self, answer: str) -> list[SimilarityNeed]:
         """Return the similarities that an answer needs."""

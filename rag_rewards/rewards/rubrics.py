@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence.needs import EntitiesNeed, Need, VerdictNeed
@@ -13,9 +13,9 @@ from rag_rewards.groups import Scope
 from rag_rewards.reward import Batch, Composite, Reward, Value
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.correctness import outcome_questions
-from rag_rewards.rewards.search import RepeatedAnswer, answer_of, details_of
+from rag_rewards.rewards.search import REPEATED_ANSWER, RepeatedAnswer, answer_of, details_of
 from rag_rewards.rollout import Rollout, Score, canonical
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
@@ -31,6 +31,8 @@ from rag_rewards.text.url_citations import (
 )
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
+_SERVER = "CaRR, released code at c97e7e8: launch_server.py"
+_SCRIPT = "CaRR, released code at c97e7e8: training_run_4b-C-GRPO-rubric0.3.sh"
 Over = Literal["all", "right"]
 CitedIn = Literal["text", "shown"]
 
@@ -94,31 +96,45 @@ class Rubrics:
     judge finds that the cited results support it with these names, and connected if supported
     rubrics lead from <E0> to it by common placeholders.
 
-    by          `judge`: a verdict decides whether the answer is right; `rules`: the final text
-                without citations equals a gold answer
-    answer      comparison for `rules`
-    connect     whether a rubric must be connected; without it, R_r is the share of the supported
-    max_cited   number of different citations that count
-    cited_in    citations before the heading "References" count; `shown`: only those that a reader
-                sees beside a claim, before a list of sources under any heading
-    always      whether the rubrics are also checked if the answer is wrong
-    alpha       weight of the rubrics in the value
-    reading, repeated  how turns are read
+    answer   comparison with by=rules
+    always   whether the rubrics are also checked if the answer is wrong
+    alpha    weight of the rubrics in the value
+    reading  how turns are read
 
     The value is that of `rubric_reward` without normalization. Rubrics that were not checked are
     None. Raises DataError for a row without rubrics or missing evidence, and EvidenceError for
     names of other things than placeholders. Source: CaRR, released code at c97e7e8.
     """
 
-    by: Literal["judge", "rules"] = "judge"
+    by: Annotated[
+        Literal["judge", "rules"],
+        about(
+            "whether the answer is right; judge: by a verdict; rules: by an exact match of the "
+            "final text without citations",
+            "CaRR, released code at c97e7e8: judge",
+            key="outcome.by",
+        ),
+    ] = "judge"
     answer: AnswerMatch = AnswerMatch("outcome", metric="exact")
-    connect: bool = True
-    max_cited: int = 20
-    cited_in: CitedIn = "text"
+    connect: Annotated[
+        bool,
+        about("a rubric counts only if supported rubrics connect it with the answer", _SERVER),
+    ] = True
+    max_cited: Annotated[
+        int, about("number of different citations of a final text that count", _SERVER, ge=1)
+    ] = 20
+    cited_in: Annotated[
+        CitedIn,
+        about(
+            "citations that count; text: those before the heading References; shown: those that a "
+            "reader sees beside a claim, before a list of sources under any heading",
+            "CaRR, released code at c97e7e8: text",
+        ),
+    ] = "text"
     always: bool = True
     alpha: float = 0.3
     reading: Reading = READING
-    repeated: RepeatedAnswer = "last"
+    repeated: Annotated[RepeatedAnswer, about(*REPEATED_ANSWER, key="repeated_answer")] = "last"
     name: str = "rubric_parts"
     scope: Literal["rollout"] = "rollout"
 
@@ -249,20 +265,34 @@ class Rubrics:
 class RubricReward(Composite):
     """(1 − α)·R_o + α·R̂_r for a right answer, else 0.
 
-    reward     the outcome R_o and the share R_r of the rubrics
-    alpha      α
-    normalize  `group_max`: R̂_r is R_r divided by the greatest R_r of the group, 0 if that is 0;
-               `none`: R̂_r is R_r
-    over       `all`: wrong rollouts count for the greatest R_r; `right`: they do not
+    reward  the outcome R_o and the share R_r of the rubrics
+
+    R̂_r is R_r, or its quotient by the greatest R_r of the group, 0 if that is 0.
 
     Range 0 to 1. Source: CaRR, C-GRPO; training script and sglang_rollout.py of
     the released code at c97e7e8.
     """
 
     reward: Reward
-    alpha: float = 0.3
-    normalize: Literal["group_max", "none"] = "group_max"
-    over: Over = "all"
+    alpha: Annotated[
+        float, about("weight of the rubrics in the reward of a right answer", _SCRIPT, ge=0, le=1)
+    ] = 0.3
+    normalize: Annotated[
+        Literal["group_max", "none"],
+        about(
+            "group_max: divide the share of the rubrics by the greatest one of the group; none: do "
+            "not, as --rubric-only-positive of the released code",
+            f"{_SCRIPT}: --normalize-rubric-reward",
+        ),
+    ] = "group_max"
+    over: Annotated[
+        Over,
+        about(
+            "with normalize=group_max, rollouts among which the greatest share is; right: those "
+            "with a right answer, so that no rubric of the others is judged",
+            "CaRR, released code at c97e7e8: all",
+        ),
+    ] = "all"
     label: str = ""
 
     @property

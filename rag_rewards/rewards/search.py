@@ -6,12 +6,12 @@ import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import Normalizer, squad, tokens
 from rag_rewards.turns.order import is_well_formed
@@ -20,6 +20,11 @@ from rag_rewards.turns.turn import PENALIZED
 
 Match = Literal["substring", "words"]
 RepeatedAnswer = Literal["last", "none"]
+REPEATED_ANSWER = (
+    "several answers in the last turn; last: the last one counts; none: none counts",
+    "ours: last, as published",
+)
+"""The description and the source of the setting of repeated answers."""
 
 
 def answer_of(run: Trajectory, repeated: RepeatedAnswer) -> str | None:
@@ -70,7 +75,16 @@ class MalformedTurns:
     (-0.1,)
     """
 
-    penalty: float = 0.0
+    penalty: Annotated[
+        float,
+        about(
+            "number that is subtracted at each turn with an unclosed or empty query, without an "
+            "action, with a call that cannot be read, or with forged results",
+            "ours: 0, as published",
+            key="malformed_penalty",
+            ge=0,
+        ),
+    ] = 0.0
     reading: Reading = READING
     name: str = "malformed"
     scope: Literal["rollout"] = "rollout"
@@ -179,15 +193,14 @@ class SearchR1Reward:
     searched   1 if the environment returned results, else 0
     answered   1 if there is an answer, else 0
 
-    answer    comparison of the answer with the gold answers
-    reading   how the turns are read
-    repeated  whether the last of several answers counts, or none
-    match     how a gold answer is found in the results
+    answer   comparison of the answer with the gold answers
+    reading  how the turns are read
+    match    how a gold answer is found in the results
     """
 
     answer: AnswerMatch = AnswerMatch("outcome")
     reading: Reading = READING
-    repeated: RepeatedAnswer = "last"
+    repeated: Annotated[RepeatedAnswer, about(*REPEATED_ANSWER, key="repeated_answer")] = "last"
     match: Match = "substring"
     name: str = "search_r1_parts"
     scope: Literal["rollout"] = "rollout"

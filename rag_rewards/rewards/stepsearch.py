@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from rag_rewards.documents import Result
 from rag_rewards.errors import DataError
@@ -14,6 +14,7 @@ from rag_rewards.reward import PartScore
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.correctness import multiset_f1
 from rag_rewards.rewards.search import (
+    REPEATED_ANSWER,
     AnswerComparison,
     RepeatedAnswer,
     answer_of,
@@ -21,11 +22,13 @@ from rag_rewards.rewards.search import (
     sum_of,
 )
 from rag_rewards.rollout import Rollout, Score, canonical
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.normalize import Normalizer, squad
 from rag_rewards.text.tfidf import References, counts
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
+CODE = "StepSearch, authors' code at 43215ba: qa_step.py"
+INFORAGE = "InForage, authors' code at fe5f0b1"
 Assign = Literal["last", "best"]
 Process = Literal["tfidf", "coverage"]
 Values = list[float | None]
@@ -282,29 +285,58 @@ class StepSearchReward:
 
     With a bad end, all but the answer and the efficiency are None.
 
-    process   `tfidf`: similarity to the gold documents; `coverage`: share of the gold documents
-    answer    comparison of the answer with the gold answers
-    reading   how the turns are read
-    repeated  whether the last of several answers counts, or none
+    answer      comparison of the answer with the gold answers
+    reading     how the turns are read
     reads_keys  whether rows must have search keys
-    assign    the query that counts for a key
-    bad_end   value of a rollout without an answer, or with words after it
-    of        with `coverage`, the searches whose results count
-    factor    factor of the efficiency
 
     Raises DataError for a row without gold answers, search keys or gold documents. Source:
     StepSearch, Zillwang/StepSearch@43215ba verl/utils/reward_score/qa_step.py.
     """
 
-    process: Process = "tfidf"
+    process: Annotated[
+        Process,
+        about(
+            "reward of a search; tfidf: rise of the similarity to the gold documents, minus "
+            "repeated results; coverage (InForage): rise of the share of gold documents",
+            f"{CODE}: tfidf",
+        ),
+    ] = "tfidf"
     answer: AnswerMatch = AnswerMatch("answer", metric="f1")
     reading: Reading = READING
-    repeated: RepeatedAnswer = "last"
+    repeated: Annotated[RepeatedAnswer, about(*REPEATED_ANSWER, key="repeated_answer")] = "last"
     reads_keys: bool = True
-    assign: Assign = "last"
-    bad_end: float = -1.0
-    of: Literal["turn", "all"] = "turn"
-    factor: float = 0.95
+    assign: Annotated[
+        Assign,
+        about(
+            "query that counts for a search key; last: the last one that fits it; best: the one "
+            "with the greatest F1",
+            CODE,
+            key="keys.assign",
+        ),
+    ] = "last"
+    bad_end: Annotated[
+        float,
+        about("reward of a rollout without an answer, or with words after it", CODE, le=0),
+    ] = -1.0
+    of: Annotated[
+        Literal["turn", "all"],
+        about(
+            "with process=coverage, results that are compared with the gold documents; turn: of "
+            "one search; all: of all searches so far",
+            INFORAGE,
+            key="coverage.of",
+        ),
+    ] = "turn"
+    factor: Annotated[
+        float,
+        about(
+            "with process=coverage and T ≥ 4 turns, all rewards are multiplied by efficiency^(T−2)",
+            INFORAGE,
+            key="efficiency",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.95
     name: str = "stepsearch_parts"
     scope: Literal["rollout"] = "rollout"
 

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, SettingError, check_choice
 from rag_rewards.evidence.needs import Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer_decision import (
+    ASK,
     EMPTY,
+    UNDECIDED,
     Ask,
     Decision,
     Undecided,
@@ -20,11 +22,17 @@ from rag_rewards.rewards.answer_decision import (
 )
 from rag_rewards.rewards.correctness import Correctness, Required, judge_references
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.settings import check_choices
+from rag_rewards.settings import about, check_choices
 from rag_rewards.text.boxed import first_box, last_box
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.latex import plain_latex
-from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
+from rag_rewards.text.normalize import (
+    EQUIVALENCES,
+    Equivalences,
+    Normalizer,
+    NormalizerName,
+    normalizer,
+)
 from rag_rewards.text.refusal import (
     ABSTENTIONS,
     EDGES,
@@ -50,6 +58,11 @@ _DECISIONS: dict[Truth, Decision] = {
 """The decisions on answers that need no comparison other than an exact match."""
 _INVALID = "invalid question"
 _F1_AT_LEAST = re.compile(r"f1>=(0(?:\.\d+)?|1(?:\.0+)?)")
+_RATE = (
+    "with scheme=geometric, {}: the share of {} answers of the initial policy, which evaluate "
+    "measures; above 0"
+)
+_UNSET = "ours: unset, because it is measured"
 
 
 def outcome_reward(truth: Truth, scheme: Scheme = "ternary", *, enhanced: bool = False) -> float:
@@ -121,45 +134,91 @@ class Outcome:
     An abstention is uncertain, a right answer is correct, and any other response is incorrect, as
     is a response without a box.
 
-    verifier            `judge` (an exact match needs no verdict), `exact`, `f1>=x`, `substring`,
-                        or `cascade`: `matching.decide` decides, and a judge where it leaves the
-                        answer undecided
-    undecided           `match`: the verifier alone decides; `wrong` and `judge`: `matching.decide`
-                        decides in place of `exact`, `f1>=x` and `substring`; an answer that it
-                        leaves undecided is incorrect, or is left to a judge
-    ask                 `cascade`, or undecided=`judge`: answers that a judge decides on, see `Ask`
-    scheme              rewards of the truth values, see `outcome_reward` and `geometric_reward`
-    correct_rate, wrong_rate  x0 and y0, both required with the scheme `geometric`
-    knowledge_enhanced  on out-of-knowledge rows only an abstention earns 1
-    box                 `last`: outside thinking, with nested braces; `first`: as the authors' code
-    unwrap_text         read the box as text: \text{Paris} as Paris, \$5 as $5, see `text.latex`
-    phrases, alone      abstentions, and whether one must be the whole answer, apart from a reason
-                        that names no answer
-    extra               several required answers: an exact match must be the same set (`reject`,
-                        Table 11), or can contain other items (`allow`)
-
     Raises DataError for a row without gold answers, or without the verdict or the label that it
     needs. Source: TruthRL, section 3.2.
     """
 
-    verifier: str = "judge"
-    scheme: Scheme = "ternary"
-    knowledge_enhanced: bool = False
-    box: Literal["last", "first"] = "last"
-    unwrap_text: bool = True
-    phrases: tuple[str, ...] = ABSTENTIONS
-    alone: bool = False
-    normalizer: NormalizerName = "squad"
-    fold_accents: bool = False
-    numbers: bool = False
-    dates: bool = False
-    undecided: Undecided = "match"
-    extra: Literal["allow", "reject"] = "reject"
+    verifier: Annotated[
+        str,
+        about(
+            "comparison of the answer with the gold answers: judge (an exact match needs no "
+            "verdict), cascade (an answer is right or wrong by rules, or a judge decides), exact, "
+            "f1>=x or substring",
+            "TruthRL, section 3.2 and Table 5: judge",
+            pattern=rf"^({'|'.join(_VERIFIERS)}|{_F1_AT_LEAST.pattern})$",
+        ),
+    ] = "judge"
+    scheme: Annotated[
+        Scheme,
+        about(
+            "rewards of correct, uncertain and incorrect answers: ternary 1, 0, −1; binary 1, "
+            "−1, −1; geometric (FaithRL) y0, 0, −x0, and on a row with answerable=false −x0, y0, "
+            "−x0",
+            "TruthRL, section 3.2: ternary",
+        ),
+    ] = "ternary"
+    knowledge_enhanced: Annotated[
+        bool,
+        about(
+            "for out-of-knowledge questions, only an abstention is correct",
+            "TruthRL, section 3.2, Table 3",
+        ),
+    ] = False
+    box: Annotated[
+        Literal["last", "first"],
+        about(
+            "box that is read; last: the last one outside the thinking section, with nested "
+            "braces; first: the first one",
+            "ours: the final answer; the authors' code reads the first box",
+        ),
+    ] = "last"
+    unwrap_text: Annotated[
+        bool,
+        about(
+            r"read LaTeX in the box as text: \text{Paris} as Paris, \$5 as $5, \frac{1}{2} as 1/2",
+            "ours: gold answers are plain text; the authors' code reads LaTeX as it is",
+        ),
+    ] = True
+    phrases: Annotated[
+        tuple[str, ...],
+        about(
+            "texts that count as an abstention",
+            "ours: three spellings of that in the authors' code",
+            key="abstention.phrases",
+            min_length=1,
+        ),
+    ] = ABSTENTIONS
+    alone: Annotated[
+        bool,
+        about(
+            "an abstention counts only alone or with a reason that names no answer",
+            "ours: off, as in the authors' code",
+            key="abstention.alone",
+        ),
+    ] = False
+    normalizer: Annotated[NormalizerName, about("text normalizer", "TruthRL, authors' code")] = (
+        "squad"
+    )
+    equivalences: Annotated[Equivalences, about(*EQUIVALENCES)] = "none"
+    undecided: Annotated[Undecided, about(*UNDECIDED)] = "match"
+    extra: Annotated[
+        Literal["allow", "reject"],
+        about(
+            "several required answers; reject: an exact match is a list of the same items; allow: "
+            "the list can contain other items",
+            "TruthRL, Table 11: exactly the same items",
+        ),
+    ] = "reject"
     name: str = "outcome"
     scope: Literal["rollout"] = "rollout"
-    ask: Ask = "undecided"
-    correct_rate: float = 0.0
-    wrong_rate: float = 0.0
+    ask: Annotated[Ask, about(*ASK)] = "undecided"
+    correct_rate: Annotated[
+        float,
+        about(_RATE.format("x0", "correct"), _UNSET, key="geometric.correct_rate", ge=0, le=1),
+    ] = 0.0
+    wrong_rate: Annotated[
+        float, about(_RATE.format("y0", "wrong"), _UNSET, key="geometric.wrong_rate", ge=0, le=1)
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if self.verifier not in _VERIFIERS and not _F1_AT_LEAST.fullmatch(self.verifier):
@@ -167,8 +226,14 @@ class Outcome:
                 f"verifier must be {', '.join(_VERIFIERS)} or f1>=x with x from 0 to 1, "
                 f"found {self.verifier!r}"
             )
-        if self.scheme == "geometric" and not (self.correct_rate > 0 and self.wrong_rate > 0):
-            raise SettingError("scheme=geometric requires correct_rate and wrong_rate above 0")
+        rates = {"correct": self.correct_rate, "wrong": self.wrong_rate}
+        for name, rate in rates.items():
+            if self.scheme == "geometric" and not rate > 0:
+                raise SettingError(
+                    f"setting geometric.{name}_rate: missing: scheme=geometric requires the share "
+                    f"of {name} answers of the initial policy, a number above 0. Measure it with "
+                    "rag-rewards evaluate --metrics truthfulness"
+                )
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.needs_of(rollout, self.answer(rollout))
@@ -341,9 +406,7 @@ class Outcome:
     def normalize(self) -> Normalizer:
         return normalizer(
             self.normalizer,
-            fold_accents=self.fold_accents,
-            numbers=self.numbers,
-            dates=self.dates,
+            equivalences=self.equivalences,
             spellings=self.verifier == "exact",
         )
 

@@ -28,7 +28,6 @@ from rag_rewards.rows import Line, ScoredRow, Totals, decode_line
 from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.rows.line_groups import LineGroup
 from rag_rewards.scorer import Scorer
-from rag_rewards.settings import flatten, full_keys
 from rag_rewards.signature import Signature
 from rag_rewards.training.advantages import zscores
 from rag_rewards.training.curriculum import Curriculum, Stage
@@ -145,7 +144,7 @@ class Variation:
         before = build_recipe(definition, {**recorded, **self.base})
         profile = definition.hardened_values if new.hardened else {}
         settings, _ = split_decision(new.settings)  # a decision does not change a reward
-        changes = full_keys(definition.settings, settings, definition.name)
+        changes = definition.settings.full_keys(settings)
         values = _settings(before) | profile | changes
         return before, build_recipe(definition, values, hardened=new.hardened)
 
@@ -230,7 +229,7 @@ def _settings(reward: Reward) -> dict[str, Any]:
     """Return every setting of a recipe, or of each stage of a curriculum."""
     if isinstance(reward, Curriculum):
         return _numbered(_settings(stage.recipe) for stage in reward.stages)
-    return flatten(reward.settings) if reward.settings is not None else {}
+    return dict(reward.settings or {})
 
 
 def _numbered(stages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -25,11 +25,11 @@ CITATION = (
 A number in parentheses is a marker only after a word such as "document". The text after † contains
 no separator: otherwise an unclosed marker could be read in exponentially many ways.
 """
-OLD_CITATION = (
-    r"[\[［]\s{0,8}((?:doc(?:ument)?\.?\s{0,8})?\d{1,9}"
-    r"(?:\s{0,8}[,，]\s{0,8}(?:doc(?:ument)?\.?\s{0,8})?\d{1,9}){0,99})\s{0,8}[\]］]"
+PATTERN = (
+    "regular expression of a citation marker; group 1 contains the numbers",
+    "ours: the notations that language models write",
 )
-"""The default pattern before version 0.4.0."""
+"""The setting of this pattern."""
 
 _OPENINGS = "[［【(（"
 
@@ -61,7 +61,7 @@ def markers(text: str, pattern: re.Pattern[str], documents: int | None = None) -
 
 def _matches(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
     """Return the matches of a pattern. Those of the default pattern begin with a bracket."""
-    is_default = pattern.pattern in (CITATION, OLD_CITATION)
+    is_default = pattern.pattern == CITATION
     return matches(pattern, text, _OPENINGS) if is_default else pattern.finditer(text)
 
 

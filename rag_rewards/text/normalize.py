@@ -23,6 +23,13 @@ from rag_rewards.text.spellings import one_spelling, with_words_for_signs
 
 Normalizer = Callable[[str], str]
 NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
+Equivalences = Literal["none", "spelling"]
+"""What `unicode` reads as equal, besides its own rules; spelling: accents, numbers and dates."""
+EQUIVALENCES = (
+    "with the normalizer unicode; spelling: read São as Sao, 1 million as 1,000,000, and 5 March "
+    "1999 as 1999-03-05",
+    "ours: none, as published",
+)
 
 ARTICLES = frozenset(("a", "an", "the"))
 EDGES = ".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…"
@@ -133,9 +140,7 @@ class Unicode:
     but keeps what has a meaning (3.14, -5, 50%, C++, C#). Raised and lowered digits are digits only
     beside a letter (H₂O); 10⁶ is read as 10^6. Articles stay where nothing else remains.
 
-    fold_accents  read São as Sao
-    numbers       read 1 million as 1,000,000
-    dates         read 5 March 1999 as 1999-03-05
+    equivalences  `spelling`: read São as Sao, 1 million as 1,000,000, 5 March 1999 as 1999-03-05
     spellings     read U.S. as US, 1,000 as 1000 and Coca-Cola as Coca Cola
 
     NFKC is quadratic in a run of combining marks, so that runs are cut at 30 before it.
@@ -144,23 +149,20 @@ class Unicode:
     ('paris', 'c++ answer -5', '巴黎')
     """
 
-    fold_accents: bool = False
-    numbers: bool = False
-    dates: bool = False
+    equivalences: Equivalences = "none"
     spellings: bool = False
 
     def __call__(self, text: str) -> str:
         text = fold(with_words_for_signs(text) if self.spellings else text)
-        if self.fold_accents and not text.isascii():
+        is_folded = self.equivalences == "spelling"
+        if is_folded and not text.isascii():
             split = unicodedata.normalize("NFD", text)
             text = _unmixed(unicodedata.normalize("NFC", split.translate(_NO_ACCENTS)))
         words = [strip_edges(word) for word in MARKER.sub(" ", text).split()]
         words = [word for word in words if word]
         words = _without_articles(words)
-        if self.dates:
-            words = quantities.dates(words)
-        if self.numbers:
-            words = quantities.numbers(words)
+        if is_folded:
+            words = quantities.numbers(quantities.dates(words))
         normal = " ".join(words)
         return one_spelling(normal) if self.spellings else normal
 
@@ -267,16 +269,11 @@ def _unicode_patterns() -> tuple[Any, Any]:
 
 
 def normalizer(
-    name: str = "squad",
-    *,
-    fold_accents: bool = False,
-    numbers: bool = False,
-    dates: bool = False,
-    spellings: bool = False,
+    name: str = "squad", *, equivalences: Equivalences = "none", spellings: bool = False
 ) -> Normalizer:
     """Return the normalizer of this name. The options apply to `unicode` only."""
     if name == "unicode":
-        return Unicode(fold_accents, numbers, dates, spellings)
+        return Unicode(equivalences, spellings)
     return {"lower": lower, "squad": squad, "triviaqa": triviaqa}[name]
 
 

@@ -5,25 +5,36 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from rag_rewards.settings import about
 from rag_rewards.text.thinking import may_have_square_tags, replace_thinking
 
 
 class SectionStyle(msgspec.Struct, frozen=True):
-    """How tags are read.
+    """How tags are read."""
 
-    ignore_case  read <ANSWER> as <answer>
-    unclosed     `to_end`: the last section of a truncated response ends at the end of the text
-    repeated     `missing`: a section that opens twice outside thinking is missing; `first`: its
-                 first pair of tags counts
-    """
-
-    ignore_case: bool = False
-    unclosed: Literal["missing", "to_end"] = "missing"
-    repeated: Literal["first", "missing"] = "first"
+    ignore_case: Annotated[
+        bool, about("read <ANSWER> as <answer>", "ours: tags as the prompt writes them")
+    ] = False
+    unclosed: Annotated[
+        Literal["missing", "to_end"],
+        about(
+            "section without a closing tag; missing: it counts as missing; to_end: the last "
+            "section ends at the end of the response",
+            "ours: a response that a limit ended has no answer",
+        ),
+    ] = "missing"
+    repeated: Annotated[
+        Literal["first", "missing"],
+        about(
+            "section that opens more than once outside thinking; first: the first pair of tags is "
+            "read; missing: it counts as missing",
+            "ours: what a search for the tags finds first",
+        ),
+    ] = "first"
 
 
 _THOUGHT = ("think", "/think")

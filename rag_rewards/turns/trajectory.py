@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
 
 import msgspec
 
 from rag_rewards.documents import Message, Result
 from rag_rewards.errors import DataError, RowError, UsageError
+from rag_rewards.settings import about
 from rag_rewards.text.boxed import last_box
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.text.thinking import without_thinking
@@ -35,21 +37,47 @@ CUT_OFF = frozenset(("length", "max_turns"))
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The settings by which turns are read from a rollout.
+    """The settings by which turns are read from a rollout."""
 
-    dialect       name of the dialect, or `auto`
-    environment   take results only from turns and messages, and reject transcripts
-    error_texts   texts by which the environment rejects an action in a transcript, in addition to
-                  the text of Search-R1 in its dialect
-    query_fields  arguments of a tool call that contain the query
-    tools         names of the tools that search; empty for all
-    """
-
-    dialect: str = "auto"
-    environment: bool = False
-    error_texts: tuple[str, ...] = ()
-    query_fields: tuple[str, ...] = QUERY_FIELDS
-    tools: tuple[str, ...] = ()
+    dialect: Annotated[
+        str,
+        about(
+            "tags of queries, results and answers; auto chooses per rollout",
+            "ours: the text shows its dialect",
+        ),
+    ] = "auto"
+    results_from: Annotated[
+        Literal["text", "environment"],
+        about(
+            "text: also read results from a transcript, where the policy can forge them; "
+            "environment: only from the field turns or from chat messages",
+            "ours: text, as published",
+        ),
+    ] = "text"
+    error_texts: Annotated[
+        tuple[str, ...],
+        about(
+            "texts by which the environment rejects an action in a transcript, besides the text of "
+            "Search-R1 in its dialect",
+            "ours: none, as other environments differ",
+        ),
+    ] = ()
+    query_fields: Annotated[
+        tuple[str, ...],
+        about(
+            "with dialect=tools, arguments of a call that contain the query",
+            "ours: names in common tools",
+            min_length=1,
+        ),
+    ] = QUERY_FIELDS
+    tools: Annotated[
+        tuple[str, ...],
+        about(
+            "with dialect=tools, names of the tools that search; empty for all",
+            "ours: all",
+            key="tools.names",
+        ),
+    ] = ()
 
 
 READING = Reading()
@@ -147,7 +175,7 @@ def read_trajectory(
     else:
         text = strip_end_of_sequence(response)
         dialect = dialect or dialect_of([text], [None], has_tools=False)
-        if reading.environment and is_transcript(text, dialect):
+        if reading.results_from == "environment" and is_transcript(text, dialect):
             raise DataError(
                 "a transcript cannot show which results are from the environment: write the field "
                 "turns or chat messages, or set results_from=text",

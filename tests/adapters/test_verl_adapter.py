@@ -114,7 +114,7 @@ def test_scorers_are_cached_by_their_settings(
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(map(id, pool.map(scorer, range(50))))) == 1
-    assert compute.scorer(options).reward.settings.bonus.value == 5
+    assert compute.scorer(options).reward.settings["bonus.value"] == 5
     assert len(loaded_options) == 1
     for name in ("lear", "truthrl"):
         compute.scorer({"recipe": name})

@@ -168,16 +168,16 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("Paris [1][2].", "Paris", ""),
     ("Sa\u0303o Paulo", "São Paulo", ""),
     ("São Paulo", "Sa\u0303o Paulo", ""),
-    ("Sao Paulo", "São Paulo", "fold_accents"),
+    ("Sao Paulo", "São Paulo", "spelling"),
     ("O’Hara", "O'Hara", ""),
     ("巴黎。", "巴黎", ""),
     ("Pa\u200bris", "Paris", ""),
-    ("1 million", "1,000,000", "numbers"),
-    ("1,000,000", "1 million", "numbers"),
-    ("one million", "1,000,000", "numbers"),
-    ("5 March 1999", "1999-03-05", "dates"),
-    ("March 5, 1999", "5 March 1999", "dates"),
-    ("1999-03-05", "March 5, 1999", "dates"),
+    ("1 million", "1,000,000", "spelling"),
+    ("1,000,000", "1 million", "spelling"),
+    ("one million", "1,000,000", "spelling"),
+    ("5 March 1999", "1999-03-05", "spelling"),
+    ("March 5, 1999", "5 March 1999", "spelling"),
+    ("1999-03-05", "March 5, 1999", "spelling"),
     ("The The", "The The", ""),
     ("?", "?", ""),
 )
@@ -205,7 +205,9 @@ def test_right_in_another_notation(reader: Any, answer: str, gold: str, option: 
         return
     if (answer, recipe) == ("Paris [1][2].", "ground-grpo"):
         return  # one of the two documents is superfluous
-    built = rr.recipe(recipe, settings | ({prefix + option: True} if option else {}), hardened=True)
+    built = rr.recipe(
+        recipe, settings | ({f"{prefix}equivalences": option} if option else {}), hardened=True
+    )
     row = {"response": shape(answer), "answers": [gold], **SAME_LIKELIHOOD}
     row["masked_answers"] = {"rationale": answer, "evidence": answer}
     if recipe == "ground-grpo":

@@ -18,7 +18,6 @@ from rag_rewards.audit.cases import CASES, TEMPLATES
 from rag_rewards.audit.rule_evidence import reward_of, rollout_of
 from rag_rewards.errors import SettingError
 from rag_rewards.recipes import RECIPES, definition_of
-from rag_rewards.settings import describe
 
 from .test_attacks import MIN_GAIN, excused
 
@@ -33,7 +32,7 @@ def choices(name: str) -> Iterator[dict[str, Any]]:
     """Yield each other value of each setting that the hardened profile does not set."""
     definition = definition_of(name)
     hardened = definition.defaults(hardened=True)
-    for setting in describe(definition.settings):
+    for setting in definition.settings.descriptions:
         if setting.type == "true | false":
             values: list[Any] = [True, False]
         elif " | " in setting.type and "null" not in setting.type:

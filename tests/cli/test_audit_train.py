@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from rag_rewards.recipes import RECIPES
-from rag_rewards.settings import flatten
 from rag_rewards.text.refusal import REFUSAL
 from rag_rewards.tiny_world import adversary, attack_result, correctness, shapes
 from rag_rewards.tiny_world.adversary import recipe_of
@@ -254,7 +253,7 @@ def test_as_json(cli, attacked):
 )
 def test_a_recipe_gets_its_settings_for_the_tiny_world(cli, attacked, arguments, settings):
     cli("audit", "--train", "-r", *arguments, code=1)
-    assert flatten(attacked["reward"].settings).items() >= settings.items()
+    assert attacked["reward"].settings.items() >= settings.items()
 
 
 def test_a_custom_reward_and_another_format(cli, attacked, tmp_path, monkeypatch):

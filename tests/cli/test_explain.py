@@ -46,7 +46,7 @@ def test_variants_are_scored_with_the_settings_of_the_row(cli, scored):
         "naming [1]": 2.0,
         "naming [1], with the answer “Seine”": 8.0,
     }
-    assert values["signature"].endswith(" arena bonus.value=5")
+    assert values["signature"].endswith(' arena {"settings":{"bonus.value":5}}')
 
 
 def test_another_recipe(cli, scored):

@@ -260,7 +260,7 @@ def test_a_policy_that_is_down_ends_the_run_and_rationales_remain(run, tmp_path)
 
 
 def test_conditions_are_applied_before_rationales_are_written(run, tmp_path):
-    scored = {"correct": 1.0, "reward": 1.0, "signature": "rag-rewards 0.1.0 arena {}"}
+    scored = {"correct": 1.0, "reward": 1.0, "signature": "rag-rewards 0.8.0 arena"}
     rows = [
         question("a", group="a", response="x", **scored),
         question("b", group="b", response="x", **scored | {"correct": 0.0}),

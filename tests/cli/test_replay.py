@@ -11,7 +11,6 @@ import rag_rewards as rr
 from rag_rewards.io.sources import Source
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.scoring.replay import Variation, _compares_rollouts
-from rag_rewards.settings import flatten
 from rag_rewards.signature import Signature, signature_of
 
 HEAD = f"rag-rewards {rr.__version__}"
@@ -40,8 +39,8 @@ def test_settings_come_from_the_signature(cli, scored):
     data = replayed(cli, scored, "--set", "bonus.value=0")
     assert data["means"]["reward"] == [5.0, 2.5]
     assert (data["rows"], data["groups"], data["changed"]) == (2, 1, 1)
-    assert data["before"] == f"{HEAD} arena bonus.value=5"
-    assert data["after"] == f"{HEAD} arena bonus.value=0"
+    assert data["before"] == f'{HEAD} arena {{"settings":{{"bonus.value":5}}}}'
+    assert data["after"] == f'{HEAD} arena {{"settings":{{"bonus.value":0}}}}'
     assert data["settings"] == {"bonus.value": [5.0, 0.0]}
     output = cli("replay", scored, "--set", "bonus.value=0", code=0).out
     assert "bonus.value: 5.0 → 0.0" in output
@@ -69,8 +68,8 @@ def test_a_change_takes_precedence_over_a_short_key_of_the_base(cli, likely, wri
 
 def test_hardened(cli, scored):
     data = replayed(cli, scored, "--hardened")
-    assert data["before"] == f"{HEAD} arena bonus.value=5"
-    assert data["after"] == f"{HEAD} arena bonus.value=5 hardened"
+    assert data["before"] == f'{HEAD} arena {{"settings":{{"bonus.value":5}}}}'
+    assert data["after"] == f'{HEAD} arena hardened {{"settings":{{"bonus.value":5}}}}'
     assert data["settings"]["sections.repeated"] == ["first", "missing"]
 
 
@@ -97,15 +96,11 @@ def test_rows_that_were_scored_with_a_model(cli, write, likely, options):
     """Settings are read from signatures with models, in the old and in the new format."""
     recipe = rr.recipe("ctrl-rag", {"threshold": 7, "fusion": "none"})
     models = {"policy": "transformers qwen2 float32 5e1f", "prompt": "0a1b"}
-    settings = json.dumps(flatten(recipe.settings), separators=(",", ":"))
-    for signature in (
-        signature_of(recipe, models),
-        f"rag-rewards 0.1.0 ctrl-rag {settings}",
-        f"rag-rewards 0.1.0 ctrl-rag {settings} models {json.dumps(models)}",
-    ):
+    old = 'rag-rewards 0.7.0 ctrl-rag fusion="none" threshold=7'
+    for signature in (signature_of(recipe, models), old, f"{old} models={json.dumps(models)}"):
         path = write([signed(likely(id=name), signature) for name in "ab"])
         data = replayed(cli, path, *options, "--set", "threshold=1")
-        assert data["before"] == f'{HEAD} ctrl-rag fusion="none" threshold=7'
+        assert data["before"] == recipe.signature
         assert data["settings"] == {"threshold": [7.0, 1.0]}
         # E is 3.4 nats, below 7: its threshold makes the likelihood reward 0.
         assert data["means"]["clr"][0] == 0.0
@@ -116,7 +111,7 @@ def test_rows_with_different_fingerprints(cli, write, arena):
     """During training, the fingerprint of the policy changes with every step."""
     recipe = rr.recipe("arena", {"bonus.value": 5})
     rows = [signed(arena(step=i), signature_of(recipe, {"policy": f"step {i}"})) for i in range(3)]
-    rows.append(signed(arena(step=3), 'rag-rewards 0.1.0 arena {"bonus.value":5.0}'))
+    rows.append(signed(arena(step=3), "rag-rewards 0.7.0 arena bonus.value=5"))
     data = replayed(cli, write(rows), "--set", "bonus.value=0")
     assert (data["rows"], data["means"]["reward"]) == (4, [8.0, 3.0])
 
@@ -153,14 +148,14 @@ def test_rows_of_a_curriculum(cli, write, arena, tmp_path):
 
 def test_old_signatures_of_a_curriculum(cli, write, arena):
     signature = (
-        'rag-rewards 0.1.0 naive-grpo {"format.words":true} until 10 then '
-        'rag-rewards 0.1.0 arena {"bonus.value":4.0} models {"judge":"x"}'
+        'rag-rewards 0.7.0 curriculum stages=[{"recipe":"naive-grpo","until_step":10,'
+        '"settings":{"format.words":true}},{"recipe":"arena","settings":{"bonus.value":4}}]'
     )
     data = replayed(cli, write([signed(arena(step=10), signature)]))
     assert data["means"]["reward"] == [7.0, 7.0]
     assert data["before"] == (
-        f'{HEAD} curriculum stages=[{{"recipe":"naive-grpo","until_step":10,'
-        '"settings":{"format.words":true}},{"recipe":"arena","settings":{"bonus.value":4}}]'
+        f'{HEAD} curriculum {{"stages":[{{"recipe":"naive-grpo","until_step":10,'
+        '"settings":{"format.words":true}},{"recipe":"arena","settings":{"bonus.value":4}}]}'
     )
 
 
@@ -169,7 +164,7 @@ def test_another_recipe_than_the_signature(cli, scored, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("recipe: rag-total\nalpha: 0.25\n")
     data = replayed(cli, scored, "--config", config)
-    assert data["after"] == f"{HEAD} rag-total alpha=0.25"
+    assert data["after"] == f'{HEAD} rag-total {{"settings":{{"alpha":0.25}}}}'
     config.write_text("stages: [{recipe: arena}]")
     assert "takes no stages" in cli("replay", scored, "--config", config, code=2).err
 
@@ -214,26 +209,33 @@ def test_standard_input_and_groups(cli, write, likely):
 
 
 OWN = """
+from dataclasses import dataclass
+from typing import Annotated
+
 from rag_rewards.reward import as_reward
 from rag_rewards.definition import HardenedSetting, Recipe, RecipeDefinition
 from rag_rewards.prompts import OutputForm
-from rag_rewards.settings import Settings
+from rag_rewards.settings import Part, about
 
 
-class Own(Settings, frozen=True):
-    scale: float = 1.0
+@dataclass(frozen=True)
+class Length:
+    scale: Annotated[float, about("reward of a character", "ours: 1")] = 1.0
+
+    def __call__(self, rollout):
+        return self.scale * len(rollout.parsed.text)
 
 
-def build(settings=Own()):
-    def length(rollout):
-        return settings.scale * len(rollout.parsed.text)
+def build(length):
+    def reward(rollout):
+        return length(rollout)
 
-    reward = as_reward(length)
-    return Recipe("own", (reward,), reward, settings=settings)
+    return Recipe("own", (as_reward(reward),), as_reward(reward))
 
 
 OWN = RecipeDefinition(
-    name="own", summary="", source="", output=OutputForm(""), settings=Own, build=build,
+    name="own", summary="", source="", output=OutputForm(""), build=build,
+    parts={"length": Part(Length(), prefix="")},
     fields=(), components=(), hardened={"scale": HardenedSetting(0.5, (), "")},
 )
 
@@ -251,7 +253,8 @@ def test_a_recipe_of_a_module(cli, write, arena, tmp_path, monkeypatch):
     cli("score", source, "-r", "own_recipe:OWN", "--set", "scale=3", "-o", path, code=0)
     # Its defaults are not tied to a version of this package, so that every setting is written.
     signature = json.loads(path.read_text())["signature"]
-    assert re.fullmatch(re.escape(f"{HEAD} own ") + 'code_digest="[0-9a-f]{16}" scale=3', signature)
+    values = '{"settings":{"code_digest":"[0-9a-f]{16}","scale":3}}'
+    assert re.fullmatch(re.escape(f"{HEAD} own ") + values, signature)
     data = replayed(cli, path, "-r", "own_recipe:OWN", "--set", "scale=2")
     assert data["means"]["reward"] == [12.0, 8.0]
     assert data["settings"] == {"scale": [3.0, 2.0]}
@@ -278,10 +281,10 @@ def test_rows_without_a_signature(cli, write, arena):
     ("signature", "message"),
     [
         (f"{HEAD} arena gone=1", "line 1: recipe arena has no setting 'gone'"),
-        ('rag-rewards 0.1.0 arena {"gone":1}', "line 1: recipe arena has no setting 'gone'"),
+        ("rag-rewards 0.6.0 arena", "this version reads 0.7.0 and later: score the rows again"),
         (f'{HEAD} arena bonus.value="x"', "line 1: recipe arena: setting bonus.value: Expected"),
-        (f"{HEAD} arena bonus.value=", "line 1: not a signature: expected a JSON value"),
-        ("rag-rewards 0.1.0 arena {", "line 1: not a signature"),
+        (f"{HEAD} arena bonus.value=", "line 1: not a signature: Expecting value"),
+        ("rag-rewards 0.8.0 arena {", "line 1: not a signature"),
         ("rag-rewards 99.0.0 arena", "line 1: the signature is of rag-rewards 99.0.0, but this"),
     ],
 )

@@ -32,7 +32,7 @@ def scored(group, *marks, **fields):
             "correct": float(mark),
             "details": {"refused": False},
             "error": None,
-            "signature": "rag-rewards 0.1.0 naive-grpo {}",
+            "signature": "rag-rewards 0.8.0 naive-grpo",
             **fields,
         }
         for at, mark in enumerate(marks)

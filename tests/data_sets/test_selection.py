@@ -36,7 +36,7 @@ def line(**fields):
         "documents": [{"title": "Paris", "text": "Paris lies on the Seine."}],
         "answers": ["Seine", "the Seine"],
         "response": "It is the Seine.",
-        "signature": "rag-rewards 0.1.0 truthrl {}",
+        "signature": "rag-rewards 0.8.0 truthrl",
     }
     return json.dumps({name: value for name, value in (row | fields).items() if value is not None})
 

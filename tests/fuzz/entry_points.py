@@ -47,7 +47,7 @@ from rag_rewards.turns.order import is_well_formed
 from rag_rewards.turns.trajectory import Reading, read_trajectory
 
 CITATIONS = compiled()
-FOLDING = Unicode(fold_accents=True, numbers=True, dates=True)
+FOLDING = Unicode("spelling")
 STYLES = (
     Tags(("think", "answer")),
     Tags(("think", "answer"), SectionStyle(True, "to_end", "missing")),

@@ -19,11 +19,10 @@ from rag_rewards.prompts import PLACEHOLDERS, PromptTemplate
 from rag_rewards.recipes import RECIPES as DEFINITIONS
 from rag_rewards.recipes import definition_of
 from rag_rewards.rows import decode_row
-from rag_rewards.settings import describe
 from rag_rewards.signature import Signature, signature_of
 
 RECIPES = tuple(DEFINITIONS)
-KEYS = {name: [each.key for each in describe(definition_of(name).settings)] for name in RECIPES}
+KEYS = {name: [each.key for each in definition_of(name).settings.descriptions] for name in RECIPES}
 scalars = st.one_of(
     texts,
     values,

@@ -35,7 +35,7 @@ from rag_rewards.text.thinking import without_preparation, without_thinking
 from rag_rewards.text.url_citations import before_references, cited_urls, without_url_citations
 
 CITATIONS = compiled()
-FOLDING = Unicode(fold_accents=True, numbers=True, dates=True)
+FOLDING = Unicode("spelling")
 NORMALIZERS = (lower, squad, triviaqa, Unicode(), FOLDING)
 STYLES = (
     Tags(("think", "answer")),

@@ -25,7 +25,7 @@ agent_texts = st.one_of(
 readings = st.builds(
     Reading,
     dialect=st.sampled_from(["auto", *DIALECTS]),
-    environment=st.booleans(),
+    results_from=st.sampled_from(["text", "environment"]),
     error_texts=st.lists(st.sampled_from(["[retry]", "(", "", "\\", "Paris"]), max_size=2).map(
         tuple
     ),

@@ -41,7 +41,7 @@ Settings = Mapping[str, Any]
 Result = dict[str, Any]
 """A score as JSON, or the type and the field of an error."""
 
-CORRECTED = {"normalizer": "unicode", "fold_accents": True, "numbers": True, "dates": True}
+CORRECTED = {"normalizer": "unicode", "equivalences": "spelling"}
 ACCURACY = [
     *({"accuracy.metric": metric} for metric in ("exact", "f1", "substring", "judge")),
     {"accuracy.metric": "substring", "accuracy.undecided": "wrong"},
@@ -106,7 +106,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"gain.alias": "best"},
         {"gain.first_tokens": 1, "gain.first_weight": 3.0},
         {"outcome.tokens": "set"},
-        {"outcome.metric": "exact"},
+        {"metric": "exact"},
         {"bad_format": 0.0},
         {"malformed_penalty": 0.1},
     ],

@@ -191,7 +191,7 @@ def test_outcome_of_sets():
     assert score(rollout).components["outcome"] == pytest.approx(2 / 3)
     assert score(rollout, **{"outcome.tokens": "set"}).components["outcome"] == pytest.approx(2 / 3)
     assert set_f1("Paris.", ["Paris"]) == 0.0
-    assert score(rollout, **{"outcome.metric": "exact"}).components["outcome"] == 0.0
+    assert score(rollout, metric="exact").components["outcome"] == 0.0
 
 
 def test_penalty_of_malformed_turns():
@@ -274,8 +274,8 @@ def test_a_template_without_one_place(template):
 
 def test_the_hardened_profile():
     hardened = recipe("igpo", hardened=True).settings
-    assert (hardened.gain.baseline, hardened.credit.method) == ("empty", "return")
-    assert (hardened.results_from, hardened.malformed_penalty) == ("environment", 0.1)
+    assert (hardened["gain.baseline"], hardened["credit.method"]) == ("empty", "return")
+    assert (hardened["results_from"], hardened["malformed_penalty"]) == ("environment", 0.1)
     with pytest.raises(SettingError, match="log"):
         recipe("igpo", {"gain.kind": "log"}, hardened=True)
 

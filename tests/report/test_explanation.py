@@ -149,12 +149,12 @@ def test_every_component_of_every_recipe_is_explained(name: str) -> None:
 
 def test_the_configuration_is_read_from_the_signature() -> None:
     recipe = rr.recipe("arena", {"bonus.value": 5})
-    old = 'rag-rewards 0.1.0 arena {"bonus.value":5.0} models {"nli":"x"}'
+    old = 'rag-rewards 0.7.0 arena bonus.value=5 models={"nli":"x"}'
     for signature in (recipe.signature, signature_of(recipe, {"nli": "x"}), old):
         scored = Configurations().of(row(signature=signature))
         assert (scored.recipe, scored.settings["bonus.value"]) == ("arena", 5.0)
         assert scored.settings["accuracy.metric"] == "exact"
-    for other in (None, "", "a b c", "rag-rewards 0.2.0 mine", "rag-rewards 9.0.0 arena"):
+    for other in (None, "", "a b c", "rag-rewards 0.7.0 mine", "rag-rewards 9.0.0 arena"):
         assert Configurations().of(row(signature=other)) == UNKNOWN
 
 

@@ -24,7 +24,7 @@ ROW: dict[str, Any] = {
     "supporting": [1],
     "answers": [["Paris"]],
     "response": "It is Paris [1].",
-    "signature": "rag-rewards 0.1.0 ctrl-rag {}",
+    "signature": "rag-rewards 0.8.0 ctrl-rag",
     "logprobs": {
         "full": [-1.0] * 7,
         "without": {"1": [-1.0, -1.0, -3.0, -0.5, -1.0, -1.0, -1.0]},

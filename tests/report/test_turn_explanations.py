@@ -133,7 +133,7 @@ def test_control_characters_and_markup_are_text() -> None:
 
 
 def test_the_turns_are_read_as_the_recipe_read_them() -> None:
-    signature = 'rag-rewards 0.6.0 search-r1 query_fields=["ask"]'
+    signature = 'rag-rewards 0.7.0 search-r1 query_fields=["ask"]'
     call = {"function": {"name": "search", "arguments": '{"ask": "Paris"}'}}
     messages = [
         {"role": "assistant", "content": "", "tool_calls": [call]},

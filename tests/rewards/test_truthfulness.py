@@ -282,7 +282,7 @@ def test_geometric_rewards(x0, y0):
 
 
 def test_the_scheme_geometric_requires_shares():
-    with pytest.raises(ValueError, match="requires correct_rate and wrong_rate above 0"):
+    with pytest.raises(ValueError, match="scheme=geometric requires the share of"):
         Outcome(scheme="geometric", correct_rate=0.4)
 
 

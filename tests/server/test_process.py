@@ -55,7 +55,7 @@ def test_settings_come_from_the_command_line(
     running = serving("-r", "arena", "--set", "bonus.value=5", "--hardened")
     answer = running.post("/score", json=BODY).json()
     assert answer["scores"][0]["reward"] == 8.0
-    assert answer["signature"].endswith(" arena bonus.value=5 hardened")
+    assert answer["signature"].endswith(' arena hardened {"settings":{"bonus.value":5}}')
 
 
 def test_a_killed_server_can_be_restarted_on_its_port(serving: Callable[..., Running]) -> None:

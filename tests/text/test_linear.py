@@ -33,7 +33,7 @@ MEGABYTE = 1 << 20
 DEFAULT = compiled()
 TAGS = Tags(("think", "answer"))
 HARDENED = Tags(("think", "answer"), SectionStyle(True, "to_end", "missing"))
-EVERYTHING = Unicode(fold_accents=True, numbers=True, dates=True)
+EVERYTHING = Unicode("spelling")
 
 
 def filled(piece):

@@ -155,8 +155,8 @@ def test_a_forged_block_after_a_query():
     assert set(turn.malformed) == {"forged_results", "query_and_answer"}
     assert (turn.queries, turn.results, turn.answer) == (("q",), None, None)
     with pytest.raises(DataError, match=r"^response: a transcript cannot show which results"):
-        raw(text, environment=True)
-    assert raw(LAST, environment=True).answer == "Paris"
+        raw(text, results_from="environment")
+    assert raw(LAST, results_from="environment").answer == "Paris"
 
 
 def test_only_white_space_may_separate_a_query_from_its_results():

@@ -34,7 +34,8 @@ def recipes_of(signatures: Sequence[str]) -> list[str]:
 def differing_settings(signatures: Sequence[str]) -> list[Setting]:
     """Return what differs between signatures: version, recipe, settings and models.
 
-    >>> differing_settings(["rag-rewards 0.5.0 arena", "rag-rewards 0.5.0 arena bonus.value=5"])
+    >>> changed = 'rag-rewards 0.8.0 arena {"settings":{"bonus.value":5}}'
+    >>> differing_settings(["rag-rewards 0.8.0 arena", changed])
     [Setting(name='bonus.value', values=[None, '5'])]
     """
     columns = [_settings_of(text) for text in signatures]

@@ -13,7 +13,7 @@ import msgspec
 from rag_rewards.errors import UsageError
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import ScoreOrError
-from rag_rewards.settings import Settings, about, did_you_mean
+from rag_rewards.settings import about, did_you_mean
 from rag_rewards.training.credit.entries import Advantages, check_number
 from rag_rewards.training.credit.gigpo import Anchors
 from rag_rewards.training.credit.groups import METHODS, credit_of_groups
@@ -25,23 +25,34 @@ GROUP = "group"
 CreditMethod = Literal["group", "return", "igpo", "mt_grpo"]
 
 
-class CreditSettings(Settings, frozen=True):
+@dataclass(frozen=True)
+class CreditSettings:
     """Settings of the credit of a recipe, which the adapters of trainers read."""
 
     method: Annotated[
         CreditMethod,
-        about("advantages of the turns; group: all turns share the advantage of the reward"),
+        about(
+            "advantages of the turns; group: all turns share the advantage of the reward",
+            "ours: group, as without turns",
+        ),
     ] = "group"
     norm: Annotated[
         Literal["joint", "separate"],
-        about("with method=igpo, whether process rewards and outcomes are one pool or two"),
+        about(
+            "with method=igpo, whether process rewards and outcomes are one pool or two",
+            "IGPO, authors' code: joint; its train.sh: separate",
+        ),
     ] = "joint"
-    gamma: Annotated[float, about("discount of the rewards of later turns", ge=0, le=1)] = 1.0
+    gamma: Annotated[
+        float,
+        about("discount of the rewards of later turns", "IGPO, authors' code", ge=0, le=1),
+    ] = 1.0
     std_floor: Annotated[
         float,
         about(
             "with method=igpo, minimum of the standard deviation of a pool, so that rewards that "
-            "are almost equal do not get full advantages; 0 as published",
+            "are almost equal do not get full advantages",
+            "ours: 0, as published",
             ge=0,
         ),
     ] = 0.0
@@ -107,14 +118,19 @@ class Credit:
         return credit_of_groups(scores, groups, self.method, **options)
 
     @classmethod
-    def of_settings(cls, settings: Settings | None) -> Credit | None:
-        """Return the credit of the settings of a recipe, None if all turns share one advantage."""
-        credit = getattr(settings, "credit", None)
-        if not isinstance(credit, CreditSettings) or credit.method == GROUP:
+    def of_settings(cls, settings: Mapping[str, Any] | None) -> Credit | None:
+        """Return the credit of the settings of a recipe, None if all turns share one advantage.
+
+        settings  values by dotted key
+
+        >>> Credit.of_settings({"credit.method": "return", "credit.gamma": 0.9})
+        Credit(method='return', options={'gamma': 0.9})
+        """
+        method = (settings or {}).get("credit.method", GROUP)
+        if settings is None or method == GROUP:
             return None
-        known = _options(credit.method)
-        names = [name for name in ("norm", "gamma", "std_floor") if name in known]
-        return cls(credit.method, {name: getattr(credit, name) for name in names})
+        names = [name for name in _options(method) if f"credit.{name}" in settings]
+        return cls(method, {name: settings[f"credit.{name}"] for name in names})
 
 
 def _check_numbers(method: str, name: str, value: Any) -> None:

@@ -123,7 +123,7 @@ class Start:
     @property
     def dialect(self) -> str:
         """The dialect of the recipe, or of the last stage of a curriculum."""
-        return str(getattr(self.reward.recipes[-1].settings, "dialect", "auto"))
+        return str((self.reward.recipes[-1].settings or {}).get("dialect", "auto"))
 
     def for_dialect(self, trainer: str, dialects: Sequence[str]) -> Start:
         """Return the start with a dialect of the environment that the script of a trainer writes.
@@ -177,8 +177,8 @@ class Start:
         This is the sum of information gains over the previous turn: the outcome, plus the last
         likelihood, minus the first one.
         """
-        gain = getattr(self.reward.recipes[-1].settings, "gain", None)
-        if self.credit is not None and getattr(gain, "baseline", None) == "previous":
+        settings = self.reward.recipes[-1].settings or {}
+        if self.credit is not None and settings.get("gain.baseline") == "previous":
             raise UsageError(
                 f"{trainer} has no turn credit, and the sum of the turns is only the outcome and "
                 "the difference of the last and the first likelihood: set credit.method=group to "

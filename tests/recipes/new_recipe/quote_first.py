@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from rag_rewards.compose import Sum
@@ -20,10 +21,9 @@ from rag_rewards.definition import (
 from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.rewards.correctness import Metric
 from rag_rewards.rewards.format import Format
-from rag_rewards.settings import Settings, about
-from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.settings import Part, about
+from rag_rewards.text.sections import SectionStyle
 from rag_rewards.training.settings import Stated, Training
 
 OUTPUT = OutputForm(
@@ -39,39 +39,21 @@ PROMPT = Prompt(
 )
 
 
-class Accuracy(shared.Accuracy, frozen=True):
-    metric: Annotated[Metric, about("how the answer is compared", "Quote First, section 2")] = (
-        "judge"
-    )
-    normalizer: Annotated[NormalizerName, about("text normalizer", "Quote First, section 2")] = (
-        "squad"
-    )
+@dataclass(frozen=True)
+class Weights:
+    """The weights of the components."""
 
-
-class FormatSettings(Settings, frozen=True):
-    words: Annotated[bool, about("both sections must contain a letter or digit")] = False
-
-
-class Weights(Settings, frozen=True):
     format: Annotated[float, about("weight of the format", "Quote First, section 3", ge=0)] = 0.5
 
 
-class QuoteFirst(Settings, frozen=True):
-    """Settings of Quote First."""
-
-    sections: shared.Sections = shared.Sections()
-    format: FormatSettings = FormatSettings()
-    accuracy: Accuracy = Accuracy()
-    weights: Weights = Weights()
-
-
-def quote_first(settings: QuoteFirst) -> Recipe:
+def quote_first(
+    sections: SectionStyle, format: Format, accuracy: AnswerMatch, weights: Weights
+) -> Recipe:
     """Return accuracy + 0.5·format. Source: Quote First, section 3."""
-    tags = OUTPUT.tags(settings.sections.style())
-    format_ = Format(tags, ("quote", "answer"), settings.format.words)
-    accuracy = AnswerMatch(tags=tags, **settings.accuracy.options())  # type: ignore[arg-type]
-    total = Sum(((1.0, accuracy), (settings.weights.format, format_)))
-    return Recipe("quote-first", (accuracy, format_), total, correct=accuracy, settings=settings)
+    tags = OUTPUT.tags(sections)
+    format, accuracy = replace(format, tags=tags, filled=tags.names), replace(accuracy, tags=tags)
+    total = Sum(((1.0, accuracy), (weights.format, format)))
+    return Recipe("quote-first", (accuracy, format), total, correct=accuracy)
 
 
 QUOTE_FIRST = RecipeDefinition(
@@ -79,7 +61,13 @@ QUOTE_FIRST = RecipeDefinition(
     summary="an answer, and a quotation of its document",
     source="Quote First, section 3",
     output=OUTPUT,
-    settings=QuoteFirst,
+    parts={
+        "sections": SectionStyle(),
+        "format": Format(),
+        "accuracy": Part(AnswerMatch(metric="judge"), fixed=("reads",)),
+        "weights": Weights(),
+    },
+    sources={"accuracy.metric": "Quote First, section 2"},
     build=quote_first,
     fields=("answers", "verdicts.accuracy (accuracy.metric=judge)"),
     components=(

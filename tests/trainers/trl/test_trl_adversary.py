@@ -62,7 +62,7 @@ def test_a_sound_reward_is_not_exploited() -> None:
     result = attack("truthrl", steps=10)
     assert (result.verdict, result.form) == ("learned", "truthrl")
     assert result.accuracy.by > 0.15
-    assert 'verifier="exact"' in result.signature
+    assert '"verifier":"exact"' in result.signature
 
 
 def test_a_constant_reward_stops_before_training(monkeypatch: pytest.MonkeyPatch) -> None:

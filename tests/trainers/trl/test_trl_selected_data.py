@@ -37,7 +37,7 @@ def scored(group: str, *marks: int) -> list[dict[str, Any]]:
             "response": f"<think>{at}</think>\\boxed{{answer {group if mark else at}}}",
             "correct": mark,
             "details": {"refused": False},
-            "signature": "rag-rewards 0.1.0 truthrl {}",
+            "signature": "rag-rewards 0.8.0 truthrl",
         }
         for at, mark in enumerate(marks)
     ]

@@ -42,7 +42,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.recipes.search_r1 import SEARCH_R1
-from rag_rewards.training.credit import Credit, CreditSettings, gdpo, whiten
+from rag_rewards.training.credit import Credit, gdpo, whiten
 
 OWN, OTHER = 2, 3
 """Own tokens of each turn, and tokens of the environment after it."""
@@ -431,13 +431,11 @@ def test_wrong_spans_are_an_error(tmp_path: Any) -> None:
 
 
 def test_the_settings_of_a_recipe_choose_the_method() -> None:
-    class WithCredit(SEARCH_R1.settings, frozen=True):  # type: ignore[name-defined,misc]
-        credit: CreditSettings = CreditSettings(method="igpo", norm="separate", gamma=0.9)
-
     options = {"norm": "separate", "gamma": 0.9, "std_floor": 0.0}
-    assert Credit.of_settings(WithCredit()) == Credit("igpo", options)
-    assert Credit.of_settings(WithCredit(credit=CreditSettings())) is None
-    assert Credit.of_settings(SEARCH_R1.settings()) is None
+    settings = {"credit.method": "igpo"} | {f"credit.{k}": value for k, value in options.items()}
+    assert Credit.of_settings(settings) == Credit("igpo", options)
+    assert Credit.of_settings(settings | {"credit.method": "group"}) is None
+    assert Credit.of_settings(SEARCH_R1.defaults()) is None
 
 
 @pytest.mark.parametrize(

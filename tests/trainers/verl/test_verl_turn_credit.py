@@ -33,7 +33,7 @@ from turn_groups import GROUPS, GROUPS_BY_NAME, TurnGroup
 
 from rag_rewards.errors import UsageError
 from rag_rewards.recipes.search_r1 import SEARCH_R1
-from rag_rewards.training.credit import CreditSettings, gdpo, place, whiten
+from rag_rewards.training.credit import gdpo, place, whiten
 
 OWN, OTHER = 2, 3
 """Own tokens of each turn, and tokens of the environment after it."""
@@ -473,16 +473,14 @@ def test_contradictions_are_refused(algorithm: dict[str, Any], why: str) -> None
 
 
 def test_an_estimator_with_other_options_than_the_recipe_is_refused() -> None:
-    class WithCredit(SEARCH_R1.settings, frozen=True):  # type: ignore[name-defined,misc]
-        credit: CreditSettings = CreditSettings(method="igpo", norm="separate")
-
+    settings = SEARCH_R1.defaults() | {"credit.method": "igpo", "credit.norm": "separate"}
     algorithm = config_of(adv_estimator="rag_turn_igpo")
     with pytest.raises(UsageError, match=r"set \+algorithm\.rag_turn\.norm=separate"):
-        TurnCredit.of(algorithm, [WithCredit()])
+        TurnCredit.of(algorithm, [settings])
     same = config_of({"norm": "separate"}, adv_estimator="rag_turn_igpo")
-    assert TurnCredit.of(same, [WithCredit()]).options == {"norm": "separate"}
+    assert TurnCredit.of(same, [settings]).options == {"norm": "separate"}
     given = config_of(adv_estimator="rag_turn_given")
-    assert TurnCredit.of(given, [WithCredit()]).credit().options["norm"] == "separate"
+    assert TurnCredit.of(given, [settings]).credit().options["norm"] == "separate"
 
 
 def test_the_preset_verl_of_gdpo_equals_verl() -> None:
