@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 from build_papers import papers
 
-from rag_rewards.definition import ComponentInfo, Recipe, RecipeDefinition
-from rag_rewards.documents import Document, Result
+from rag_rewards.definition import ComponentInfo, RecipeDefinition
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.report.reasons import no_spread_of, reason
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.row_types import Document, Result
 from rag_rewards.rows import decode_row
 from rag_rewards.settings import Setting
 from rag_rewards.training.advantages import group_advantages

@@ -7,7 +7,6 @@ from rag_rewards.compose import Product as Product
 from rag_rewards.compose import Sum as Sum
 from rag_rewards.compose import Threshold as Threshold
 from rag_rewards.compose import weighted as weighted
-from rag_rewards.definition import Recipe as Recipe
 from rag_rewards.errors import BackendError as BackendError
 from rag_rewards.errors import DataError as DataError
 from rag_rewards.errors import EvidenceError as EvidenceError
@@ -26,9 +25,10 @@ from rag_rewards.evidence.protocols import Models as Models
 from rag_rewards.group_normalization import GroupAdvantage as GroupAdvantage
 from rag_rewards.group_normalization import GroupMinMax as GroupMinMax
 from rag_rewards.group_normalization import GroupZScore as GroupZScore
-from rag_rewards.own_recipe import custom as custom
 from rag_rewards.prompts import Prompt as Prompt
 from rag_rewards.prompts import PromptTemplate as PromptTemplate
+from rag_rewards.recipe_object import Recipe as Recipe
+from rag_rewards.recipe_object import custom as custom
 from rag_rewards.recipes import RECIPES as RECIPES
 from rag_rewards.recipes import recipe as recipe
 from rag_rewards.report.explain_data import explain as explain

@@ -13,19 +13,19 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from rag_rewards.documents import EVIDENCE_FIELDS as EVIDENCE_FIELDS
-from rag_rewards.documents import AliasLogProbs as AliasLogProbs
-from rag_rewards.documents import Document as Document
-from rag_rewards.documents import DocumentOrText, Result
-from rag_rewards.documents import Entailment as Entailment
-from rag_rewards.documents import Evidence as Evidence
-from rag_rewards.documents import LogProbs as LogProbs
-from rag_rewards.documents import MaskedAnswers as MaskedAnswers
-from rag_rewards.documents import MaskedLogProbs as MaskedLogProbs
-from rag_rewards.documents import Message as Message
-from rag_rewards.documents import Similarity as Similarity
-from rag_rewards.documents import TurnLogProbs as TurnLogProbs
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
+from rag_rewards.row_types import EVIDENCE_FIELDS as EVIDENCE_FIELDS
+from rag_rewards.row_types import AliasLogProbs as AliasLogProbs
+from rag_rewards.row_types import Document as Document
+from rag_rewards.row_types import DocumentOrText, Result
+from rag_rewards.row_types import Entailment as Entailment
+from rag_rewards.row_types import Evidence as Evidence
+from rag_rewards.row_types import LogProbs as LogProbs
+from rag_rewards.row_types import MaskedAnswers as MaskedAnswers
+from rag_rewards.row_types import MaskedLogProbs as MaskedLogProbs
+from rag_rewards.row_types import Message as Message
+from rag_rewards.row_types import Similarity as Similarity
+from rag_rewards.row_types import TurnLogProbs as TurnLogProbs
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.response import Response, read_response
 from rag_rewards.turns.trajectory import (

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from rag_rewards.backends.model_options import ModelOptions
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
@@ -29,17 +28,18 @@ from rag_rewards.loading import (
     load_recipe,
 )
 from rag_rewards.prompts import ANY_FORM, OutputForm, Prompt, PromptTemplate, adjusted
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
 from rag_rewards.rows.decisions import UndecidedCheck
-from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
 from rag_rewards.settings import did_you_mean
 from rag_rewards.signature import signature_of
-from rag_rewards.training.curriculum import Curriculum
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.exchange import EvidenceUsage
     from rag_rewards.evidence.gather import Gatherer
+    from rag_rewards.scoring.rollout_dump import RolloutDump
+    from rag_rewards.training.curriculum import Curriculum
 
 R = TypeVar("R", bound=Rollout)
 T = TypeVar("T")
@@ -110,7 +110,8 @@ class Scorer:
         dump: RolloutDump | None = None,
         **moved: Any,
     ) -> None:
-        _refuse_moved(moved)
+        if moved:
+            _refuse_moved(moved)
         self.reward = reward
         self.models = models or Models()
         options = prompt if isinstance(prompt, PromptOptions) else PromptOptions(prompt)
@@ -149,7 +150,8 @@ class Scorer:
         >>> Scorer.load({"recipe": "arena", "settings": {"bonus.value": 5}}).reward.name
         'arena'
         """
-        _refuse_moved(moved)
+        if moved:
+            _refuse_moved(moved)
         if isinstance(recipe, Mapping):
             recipe, options, own_dump = split_options(recipe)
             dump = dump or own_dump
@@ -392,6 +394,8 @@ def split_options(
     >>> split_options({"recipe": "truthrl", "judge": "http://host/v1", "judge_model": "x"})[0]
     RecipeSpec(recipe='truthrl', settings={}, hardened=False, stages=[])
     """
+    from rag_rewards.scoring.rollout_dump import split_dump  # few runs write a dump
+
     options, dump = split_dump(options)
     recipe, models = _split(options)
     if isinstance(recipe.get("recipe"), Mapping):  # a mapping for the parameter `recipe`

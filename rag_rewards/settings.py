@@ -22,6 +22,8 @@ import msgspec
 from rag_rewards.errors import SettingError
 
 C = TypeVar("C")
+_LIMITS = ("gt", "ge", "lt", "le", "pattern", "min_length", "max_length")
+"""The names of the limits that settings have."""
 
 
 def about(doc: str, source: str, *, key: str = "", **limits: Any) -> msgspec.Meta:
@@ -356,10 +358,10 @@ def _unknown(key: str, candidates: list[str], recipe: str) -> str:
 
 
 def check_choices(kind: type[C]) -> type[C]:
-    """Let a dataclass raise SettingError for a value that is not among the choices of its field.
+    """Let a dataclass raise SettingError for a value that its field does not allow.
 
-    The choices are those of a `Literal`, also beside other types. Decorate the class before
-    `dataclass` does.
+    These are values outside of the choices of a `Literal`, also beside other types, and outside of
+    the limits of a setting. Decorate the class before `dataclass` does.
     """
     check_further = getattr(kind, "__post_init__", None)
 
@@ -372,11 +374,27 @@ def check_choices(kind: type[C]) -> type[C]:
                     f"{own.__name__}: {name}: expected one of "
                     f"{', '.join(map(str, choices))}, found {value!r}"
                 )
+        for field in _limited(own):
+            try:
+                msgspec.convert(getattr(self, field.name), field.hint)
+            except msgspec.ValidationError as error:
+                problem = str(error).replace("`", "")
+                raise SettingError(f"{own.__name__}: {field.name}: {problem}") from None
         if check_further is not None:
             check_further(self)
 
     kind.__post_init__ = check  # type: ignore[attr-defined]
     return kind
+
+
+@cache
+def _limited(kind: Any) -> tuple[_Field, ...]:
+    """Return the settings of a class that have limits."""
+    return tuple(
+        field
+        for field in _fields(kind)
+        if any(getattr(field.meta, name) is not None for name in _LIMITS)
+    )
 
 
 @cache

@@ -33,3 +33,15 @@ def test_hardened_settings_and_loopholes_refer_to_existing_settings_and_attacks(
         assert set(change.closes) <= set(ATTACKS)
     for loophole in definition.loopholes:
         assert set(loophole.attacks) <= set(ATTACKS)
+
+
+CLOSED_OTHERWISE = {"stepsearch": {16, 24}, "igpo": {41}}
+"""Attacks that two settings close together, or the refusal of a value."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_hardened_setting_closes_each_closed_loophole(name: str) -> None:
+    definition = RECIPES[name]
+    closed = {attack for each in definition.loopholes if each.is_closed for attack in each.attacks}
+    stopped = {attack for change in definition.hardened.values() for attack in change.closes}
+    assert closed - stopped == CLOSED_OTHERWISE.get(name, set())

@@ -42,6 +42,7 @@ from rag_rewards.evidence.needs import (
     TurnLogProbsNeed,
     VerdictNeed,
 )
+from rag_rewards.recipes import build_recipe
 from rag_rewards.rollout import (
     Entailment,
     LogProbs,
@@ -426,7 +427,7 @@ def test_definitions_are_complete(name):
     assert definition.output
     assert definition.loopholes
     assert recipe(name).equation
-    assert definition.configure(definition.defaults()).name == name
+    assert build_recipe(definition, definition.defaults()).name == name
 
 
 # --- special rows -------------------------------------------------------------------------------

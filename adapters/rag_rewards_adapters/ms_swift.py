@@ -29,12 +29,12 @@ from rag_rewards.rows.columns import (
 )
 from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.turns.blocks import block_of
-from rag_rewards.turns.masks import spans_of_lists
 from rag_rewards_adapters.base import TrainerReward
 from rag_rewards_adapters.component_rewards import exactly_flat
 from rag_rewards_adapters.group_values import with_group_means
 from rag_rewards_adapters.ms_swift_messages import MessageTexts
 from rag_rewards_adapters.row_checks import check_judge
+from rag_rewards_adapters.token_masks import spans_of_lists
 from rag_rewards_adapters.training_log import TrainingLog
 from rag_rewards_adapters.turn_rows import dialect_at, dialect_of_tags, queries_of, with_limit
 

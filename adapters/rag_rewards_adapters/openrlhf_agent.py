@@ -26,12 +26,12 @@ from typing import Any, ClassVar
 
 from rag_rewards.backends.addresses import is_url
 from rag_rewards.backends.model_options import ModelOptions, missing_model
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import first_error
 from rag_rewards.importing import import_object
 from rag_rewards.loading import load_recipe
 from rag_rewards.prompts import Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.scorer import PromptOptions, Scorer, split_options
@@ -41,10 +41,10 @@ from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.turns.blocks import block_of
 from rag_rewards.turns.dialects import ANSWER, Dialect
-from rag_rewards.turns.masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.response_text import response_text
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
+from rag_rewards_adapters.token_masks import spans_in_response, turns_of_spans
 from rag_rewards_adapters.turn_rows import (
     SearchCheck,
     dialect_at,

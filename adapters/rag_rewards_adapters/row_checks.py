@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.gather import run_coroutine
 from rag_rewards.evidence.needs import LogProbsNeed, VerdictNeed
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Evidence, LogProbs, Rollout
 from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards.scorer import Scorer

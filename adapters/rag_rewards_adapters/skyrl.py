@@ -41,9 +41,9 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit, place, spread
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards.turns.masks import Span, runs
 from rag_rewards_adapters.credit_choice import credit_of
 from rag_rewards_adapters.group_values import component_means, group_values
+from rag_rewards_adapters.token_masks import Span, runs
 from rag_rewards_adapters.turn_rows import SearchCheck, with_spans
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 

@@ -37,9 +37,9 @@ from rag_rewards.rows.columns import (
 from rag_rewards.training.credit import spread
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards.turns.masks import runs
 from rag_rewards_adapters.group_recipe import GroupRecipe
 from rag_rewards_adapters.group_values import group_values
+from rag_rewards_adapters.token_masks import runs
 from rag_rewards_adapters.turn_rows import with_spans
 
 TURNS, COMPONENTS = "rag_turns", "rag_components"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.training.curriculum import Curriculum
 
 

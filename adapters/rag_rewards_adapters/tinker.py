@@ -23,9 +23,9 @@ from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import last_question, rollout_from_columns
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards.turns.masks import Span, turns_of_spans
 from rag_rewards_adapters.group_values import component_metrics, group_values
 from rag_rewards_adapters.stage_checks import refuse_curriculum
+from rag_rewards_adapters.token_masks import Span, turns_of_spans
 from rag_rewards_adapters.turn_rows import SearchCheck, turn_rows
 from rag_rewards_adapters.unscored_handler import UnscoredHandler
 

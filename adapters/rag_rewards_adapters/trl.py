@@ -17,13 +17,13 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import Groups, group_by_position
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.prompts import Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import last_question, rollout_from_columns
 from rag_rewards.scorer import PromptOptions, Scorer, required_models, split_options

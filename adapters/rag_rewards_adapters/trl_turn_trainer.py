@@ -23,8 +23,8 @@ from rag_rewards.groups import Groups, group_by_position
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.training.credit import Credit, spread
 from rag_rewards.training.credit.gigpo import anchors_of
-from rag_rewards.turns.masks import Span, runs
 from rag_rewards_adapters.credit_choice import credit_of
+from rag_rewards_adapters.token_masks import Span, runs
 from rag_rewards_adapters.trl import RagReward
 from rag_rewards_adapters.trl_trainer import check_scaling
 

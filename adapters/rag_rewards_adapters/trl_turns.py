@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_rewards.errors import DataError
-from rag_rewards.turns.masks import Span, runs, turns_of_mask
+from rag_rewards_adapters.token_masks import Span, runs, turns_of_mask
 from rag_rewards_adapters.turn_rows import as_list, turn_rows, with_spans
 
 Decode = Callable[[Sequence[int]], str]

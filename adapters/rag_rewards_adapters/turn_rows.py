@@ -8,15 +8,16 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.training.curriculum import Curriculum
+from rag_rewards.turns.actions import CUT_OFF
 from rag_rewards.turns.dialects import DIALECTS, Dialect
-from rag_rewards.turns.masks import runs
-from rag_rewards.turns.trajectory import CUT_OFF, Reading, read_trajectory
+from rag_rewards.turns.trajectory import Reading, read_trajectory
 from rag_rewards.turns.turn import TurnRow
+from rag_rewards_adapters.token_masks import runs
 
 log = logging.getLogger("rag_rewards")
 

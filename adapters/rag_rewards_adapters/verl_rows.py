@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import DATASET_FIELDS, label_fields, rollout_from_columns, to_builtins
 from rag_rewards.rows.decisions import decisions_of, undecided_share

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rag_rewards.errors import DataError, UsageError
-from rag_rewards.turns.masks import runs, turns_of_mask
-from rag_rewards.turns.trajectory import visible_words
+from rag_rewards.turns.actions import visible_words
 from rag_rewards_adapters.response_text import (
     response_text,
     tool_loop_limit,
     tool_message_borders,
 )
+from rag_rewards_adapters.token_masks import runs, turns_of_mask
 from rag_rewards_adapters.turn_rows import turn_rows, with_spans
 
 TOOL_AGENT = "tool_agent"

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.groups import positions_by_key
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.scored import turn_rewards
 from rag_rewards.settings import did_you_mean
@@ -29,7 +29,7 @@ from rag_rewards.training.credit import METHODS, Credit, gdpo, place, spread
 from rag_rewards.training.credit.entries import Advantages
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards.turns.masks import Span, runs
+from rag_rewards_adapters.token_masks import Span, runs
 from rag_rewards_adapters.verl_config import plain_value
 from rag_rewards_adapters.verl_rows import defines_correct
 

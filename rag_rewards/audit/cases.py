@@ -44,9 +44,9 @@ import msgspec
 from rag_rewards.audit.agent_rows import FORMS
 from rag_rewards.audit.capitals import SAME_LIKELIHOOD, Row
 from rag_rewards.audit.rule_evidence import reward_of
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
 from rag_rewards.prompts import OutputForm
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import definition_of
 
 FILE = Path(__file__).with_name("cases.jsonl")

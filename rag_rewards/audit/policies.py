@@ -19,7 +19,7 @@ from rag_rewards.audit.capitals import (
     question_row,
 )
 from rag_rewards.audit.rule_evidence import COMPANIONS, reward_of
-from rag_rewards.definition import Recipe
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import definition_of
 from rag_rewards.recipes.sample import STATEMENT
 from rag_rewards.text.refusal import ABSTENTIONS, REFUSAL

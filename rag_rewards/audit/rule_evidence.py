@@ -22,7 +22,6 @@ from typing import Any, Literal
 from rapidfuzz import fuzz
 
 from rag_rewards.audit.capitals import Row
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.evidence.exchange import NewEvidence
 from rag_rewards.evidence.needs import (
@@ -41,6 +40,7 @@ from rag_rewards.matching.mentions import agrees, rivals, stated_answers
 from rag_rewards.matching.reading import read_words
 from rag_rewards.matching.tables import tables
 from rag_rewards.prompts import ANY_FORM
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes.sample import ROW
 from rag_rewards.reward import Reward
 from rag_rewards.rollout import Rollout

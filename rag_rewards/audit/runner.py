@@ -23,10 +23,10 @@ from rag_rewards.audit.row_attacks import (
     with_last_turn,
 )
 from rag_rewards.audit.rule_evidence import with_evidence
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import ROW
 from rag_rewards.rollout import Rollout

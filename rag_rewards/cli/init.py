@@ -11,12 +11,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from rag_rewards.cli.options import (
-    DUMP_DEFAULTS,
+    DUMP,
     FILES,
     MODEL_DEFAULTS,
     RECIPE,
     RECIPE_DEFAULTS,
-    Dump,
     Models,
     Recipe,
 )
@@ -24,6 +23,7 @@ from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.prompts import ANY_FORM, OutputForm
 from rag_rewards.rows.column_map import missing_fields_hint
+from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.settings import did_you_mean
 from rag_rewards.training.packages import installed_version, run_isolated
 from rag_rewards.training.scripts import (
@@ -41,6 +41,8 @@ TARGETS = {**WRITERS, **BASELINES}
 MODEL = "path/to/model"
 """The model in a script without `--policy`."""
 
+DUMP_DEFAULTS = DumpOptions()
+
 
 def init(
     trainer: Annotated[str, Parameter(name="TRAINER")],
@@ -55,7 +57,7 @@ def init(
     tiny: Annotated[bool, Parameter(negative="")] = False,
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
-    dump: Dump = DUMP_DEFAULTS,
+    dump: Annotated[DumpOptions, Parameter(name="*", group=DUMP)] = DUMP_DEFAULTS,
 ) -> int:
     """Write a start script for a trainer.
 

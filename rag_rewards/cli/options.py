@@ -19,7 +19,6 @@ from rag_rewards.backends.model_options import (
     PolicyOptions,
 )
 from rag_rewards.cli.recipe_options import RecipeOptions
-from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.shards.ray_cluster import RayOptions
 from rag_rewards.tracking import TrackerName
 
@@ -70,13 +69,11 @@ def with_line_breaks(options: Mapping[str, Any]) -> dict[str, Any]:
 
 Recipe = Annotated[RecipeOptions, Parameter(name="*", group=RECIPE)]
 Grouping = Annotated[GroupOptions, Parameter(name="*", group=GROUPS)]
-Dump = Annotated[DumpOptions, Parameter(name="*", group=DUMP)]
 Models = Annotated[ModelGroups, Parameter(name="*")]
 
 RECIPE_DEFAULTS = RecipeOptions()
 GROUP_DEFAULTS = GroupOptions()
 MODEL_DEFAULTS = ModelGroups()
-DUMP_DEFAULTS = DumpOptions()
 RAY_DEFAULTS = RayOptions()
 
 Input = Annotated[str, Parameter(name="IN", group=FILES)]

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.definition import OWN_SOURCE, Recipe, RecipeDefinition
+from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import shorten
 from rag_rewards.loading import load_recipe
+from rag_rewards.recipe_object import OWN_SOURCE, Recipe
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.settings import Setting

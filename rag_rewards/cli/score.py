@@ -36,8 +36,6 @@ from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
 from rag_rewards.shards.ray_cluster import Engine, RayOptions
 from rag_rewards.tracking import TrackerName, tracked
-from rag_rewards.tracking.scoring import track_scoring
-from rag_rewards.tracking.step_means import StepMeans
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -164,6 +162,9 @@ def _tracked_score(
     on_output: OnOutput | None = None,
 ) -> ScoringRun:
     """Score rows, and log the run to an experiment tracker."""
+    from rag_rewards.tracking.scoring import track_scoring
+    from rag_rewards.tracking.step_means import StepMeans
+
     steps = StepMeans()
 
     def on_rows(output: bytes) -> None:

@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from rag_rewards.cli.options import (
-    DUMP_DEFAULTS,
+    DUMP,
     MODEL_DEFAULTS,
     RAY,
     RECIPE_DEFAULTS,
-    Dump,
     Models,
     Recipe,
 )
 from rag_rewards.errors import OptionError
+from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions, serve_on_ray
 from rag_rewards.server.options import ServerOptions
@@ -58,6 +58,9 @@ class RequestOptions:
             raise OptionError("{on_error} value and {error_value} NUMBER require each other")
 
 
+DUMP_DEFAULTS = DumpOptions()
+
+
 def serve(
     *,
     host: Annotated[str, Parameter(group=ADDRESS)] = "127.0.0.1",
@@ -71,7 +74,7 @@ def serve(
     ] = LOG_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
-    dump: Dump = DUMP_DEFAULTS,
+    dump: Annotated[DumpOptions, Parameter(name="*", group=DUMP)] = DUMP_DEFAULTS,
     engine: Annotated[Engine, Parameter(group=RAY)] = "local",
     replicas: Annotated[ReplicaOptions, Parameter(name="*", group=RAY)] = NO_REPLICAS,
 ) -> None:

@@ -254,7 +254,8 @@ class _TurnPlans:
             return after(turns.after(turn, results), turn + 1)
 
         prior, *later = [after(tokens, t) for t, tokens in enumerate(turns.before)]
-        plan: dict[str, Any] = {"prior": prior, "after": later}
+        # Earlier evidence of the rollout, which another model may have given, is replaced.
+        plan: dict[str, Any] = {"prior": prior, "after": later, "empty": None, "random": None}
         run = self._run(i, need.reading)
         has_results = [turn.results is not None for turn in run.turns[:-1]]
         if "empty" in baselines:

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rag_rewards.documents import Document, Message
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.protocols import TokenIds
 from rag_rewards.rollout import Rollout
+from rag_rewards.row_types import Document, Message
 from rag_rewards.turns.dialects import Dialect
 from rag_rewards.turns.trajectory import Trajectory
 

@@ -13,10 +13,8 @@ from rag_rewards.io.output_check import refuse_overwriting
 from rag_rewards.io.progress import NoProgress, Progress
 from rag_rewards.io.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.io.sources import Source, chunks, open_source
-from rag_rewards.io.stream import score_to_stream
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
-from rag_rewards.shards.parts import score_to_parts
 from rag_rewards.shards.run import score_to_file
 
 if TYPE_CHECKING:
@@ -65,12 +63,16 @@ def _score_source(
         if executor is not None and options.models.is_set:
             run.signature = executor.signature()
         if options.output_format == "parts":
+            from rag_rewards.shards.parts import score_to_parts
+
             score_to_parts(scorer, options, run, progress(source), on_output, executor)
         elif executor is not None:
             score_to_file(scorer, options, source, run, progress(source), on_output, executor)
         elif options.is_resumable:
             score_to_file(scorer, options, source, run, progress(source), on_output)
         else:
+            from rag_rewards.io.stream import score_to_stream
+
             score_to_stream(scorer, options, source, run, progress(source), on_output)
         if run.was_complete and on_output is not None:
             _pass_rows(str(options.output), on_output)

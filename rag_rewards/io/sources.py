@@ -27,7 +27,6 @@ from rag_rewards.io.compression import (
     with_complete_start,
 )
 from rag_rewards.io.file_version import unchanged
-from rag_rewards.io.parquet import parquet_lines
 from rag_rewards.io.storage import file_info, input_files, is_remote, local_path, open_file, reading
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, Line, decode_row
@@ -150,6 +149,8 @@ def _open(path: str, growing: bool = False) -> Source:
         handle = open_file(path)
     check = unchanged(handle, path, growing=growing)
     if file.suffix == ".parquet":
+        from rag_rewards.io.parquet import parquet_lines
+
         return Source(parquet_lines(handle, path, check=check), None, file=handle)
     is_regular = is_remote(path) or file.is_file()
     info = file_info(path) if is_regular else None

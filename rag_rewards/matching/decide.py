@@ -18,7 +18,7 @@ from rag_rewards.matching.gold import (
     read_gold,
     required_answers,
 )
-from rag_rewards.matching.plain import bare_text, joined_text, plain_rest, read_spellings
+from rag_rewards.matching.plain import is_plain, plain_rest, read_spellings
 from rag_rewards.matching.question import EXTENDERS, read_question
 from rag_rewards.matching.reading import has_accents, read_words, without_formatting
 from rag_rewards.matching.refusals import is_refusal
@@ -54,6 +54,7 @@ _OTHER_VALUE = AnswerDecision("wrong", "another value")
 _NOTHING = AnswerDecision("undecided", "nothing in common")
 _UNSEEN = AnswerDecision("undecided", "text that a reader does not see")
 _MISREAD = AnswerDecision("undecided", "letters of two scripts, or raised digits")
+_POSSESSION = re.compile(r"(?:['’]s|s['’]) (\w+)")
 _MISLEADING = re.compile(
     "[A-Za-z][\u0370-\u03ff\u0400-\u052f]|[\u0370-\u03ff\u0400-\u052f][A-Za-z]"
     "|(?<=[A-Za-z])(?<!m)[\u00b2\u00b3\u00b9\u2070\u2074-\u2079]"
@@ -100,17 +101,18 @@ def _plain_decision(answer: str, required: Required, question: str) -> AnswerDec
     """Return the decision on an answer that needs no full read, or None."""
     if len(required) == 1 and answer in required[0]:
         return _EQUAL
-    if len(answer) > LONGEST_ANSWER or is_unreadable(answer):
-        return None
-    if _is_misleading(answer) and not any(map(_is_misleading, chain.from_iterable(required))):
-        return _MISREAD
+    if not (has_letters_only := is_plain(answer)):
+        if len(answer) > LONGEST_ANSWER or is_unreadable(answer):
+            return None
+        if _is_misleading(answer) and not any(map(_is_misleading, chain.from_iterable(required))):
+            return _MISREAD
     spellings = read_spellings(required)
     folded = fold(answer.strip())
     if folded in spellings.folded:
         return _EQUAL
-    if bare_text(folded) in spellings.bare or joined_text(folded) in spellings.joined:
+    if spellings.has(folded):
         return _EXPLAINED
-    rest = plain_rest(answer, required, question)
+    rest = plain_rest(answer, spellings, question) if has_letters_only else None
     if rest is None:
         return None
     words, has_nothing_in_common = rest
@@ -163,7 +165,10 @@ class _Answer:
         return _undecided(unexplained) if unexplained else AnswerDecision("undecided", "incomplete")
 
     def _unexplained(self) -> list[str]:
-        explanations = Explanations(self.words, self.owner, self.gold, self.question, self.context)
+        possessions = _POSSESSION.findall(self.text.lower())
+        explanations = Explanations(
+            self.words, self.owner, self.gold, self.question, self.context, possessions
+        )
         return list(explanations.unexplained())
 
     # --- mentions --------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class Explanations:
     gold      the required answers
     question  the question, whose words explain the same words of the answer
     context   texts that can show that a country or state belongs to a place
+    possessions  the words after possessives
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class Explanations:
         gold: Gold,
         question: Question,
         context: Sequence[str],
+        possessions: Sequence[str] = (),
     ) -> None:
         self.words, self.owner, self.role = words, owner, question.role
         self.gold, self.question, self.context = gold, question, context
+        self.possessions = possessions
         self.mentions = [at for at, answer in enumerate(owner) if answer >= 0]
 
     def unexplained(self) -> Iterator[str]:
@@ -115,7 +118,7 @@ class Explanations:
             after += 1
         if not self._is_mention(after) or self.words[after].separator.strip("."):
             return False
-        asked = {word.folded for word in self.question.words} & self.role.titles
+        asked = self.question.types & self.role.titles
         return not asked or word.folded in asked or word.folded in _ADDRESSES
 
     def _joins(self, at: int, word: Word) -> bool:
@@ -137,8 +140,8 @@ class Explanations:
         """Return whether a word turns or moves a meaning."""
         role = self.role
         if word.folded in role.turning and not is_article(self.words, at, self.role):
-            is_degree = word.folded in role.degrees and self._is_pair(at + 1)
-            return not is_degree or self._is_value(at + 1)
+            is_degree = word.folded in role.degrees or self._is_pair(at)
+            return not (is_degree and self._is_pair(at + 1)) or self._is_value(at + 1)
         if word.folded not in role.limits or word.folded in self.question.prepositions:
             return False
         after = at + 2 if self.words[at + 1 : at + 2] and self._follows_function(at) else at + 1
@@ -176,6 +179,8 @@ class Explanations:
             return False
         if at and word.glued and word.folded.isascii() and self._is_value(at - 1):
             return False  # "5s"
+        if self._is_value(at + 1) and self.words[at + 1].glued:
+            return False  # "A$5"
         if word.folded == "são":
             return not word.is_capital  # "São Paulo"
         if word.is_capital and at and not word.separator:
@@ -198,15 +203,28 @@ class Explanations:
     def _is_from_question(self, at: int, word: Word) -> bool:
         question = self.question
         if is_unspaced(word.folded):
-            touches = self._touches_before(at), self._touches_after(at)
-            return explains(word.folded, question.folded, touches=touches)
+            return self._is_unspaced_part(at, word.folded)
         if word.value is not None or not word.folded[0].isalpha():
             return self._is_pair(at) or self._is_pair(at + 1) or self._is_other_number(at, word)
         if self._is_doer(at, word):
             return True
         if not question.has(word) or word.key in question.candidates(self.gold.keys):
             return False
+        if word.folded in self.possessions and self._touches_before(at):
+            return False  # "Cain's father"
         return not self._extends_name(at, word) and not self._is_agent(at, word)
+
+    def _is_unspaced_part(self, at: int, text: str) -> bool:
+        """Return whether a text without spaces is of the question, also with a counter: 23个省."""
+        is_after = self._touches_after(at)
+        if explains(text, self.question.folded, touches=(self._touches_before(at), is_after)):
+            return True
+        counter = self.words[at - 1].folded if at else ""
+        touches = self._touches_before(at - 1), is_after
+        text = counter + text
+        return counter in self.role.counters and explains(
+            text, self.question.folded, touches=touches
+        )
 
     def _is_other_number(self, at: int, word: Word) -> bool:
         """Return whether a number of the question is beside a gold answer without numbers."""
@@ -242,7 +260,7 @@ class Explanations:
         is_name = is_capital and at > 0 and not word.separator
         if is_name and question.capitals and stem_of(word) not in question.capitals:
             return True
-        may_extend = is_capital or word.key in EXTENDERS or ("whose", word.key) in question.asked
+        may_extend = is_capital or word.key in EXTENDERS
         if may_extend and self._continues(at - 1, at):
             return True
         if not is_capital and (word.key in question.types or word.key not in EXTENDERS):

@@ -23,6 +23,7 @@ T = TypeVar("T")
 STEM = 5
 """The number of letters by which words are compared for `nothing in common`."""
 _LONGEST_ALIAS = 1_000  # characters; an answer can only equal a longer one
+_MOST = 1024  # rows that are kept in memory
 _LONG = 5_000  # characters of gold answers, of which only few rows are kept in memory
 
 
@@ -91,11 +92,18 @@ def required_answers(gold: str | Sequence[str] | Sequence[Sequence[str]]) -> Req
 
 def in_memory(read: Callable[[Required], T]) -> Callable[[Required], T]:
     """Return a function that keeps its last values: many of short ones, and few of long ones."""
-    small, large = lru_cache(maxsize=1024)(read), lru_cache(maxsize=2)(read)
+    small: dict[Required, T] = {}
+    large = lru_cache(maxsize=2)(read)
 
     def read_once(required: Required) -> T:
-        length = sum(map(len, chain.from_iterable(required)))
-        return (small if length <= _LONG else large)(required)
+        value = small.get(required)
+        if value is not None:
+            return value
+        if sum(map(len, chain.from_iterable(required))) > _LONG:
+            return large(required)
+        if len(small) >= _MOST:
+            small.clear()
+        return small.setdefault(required, read(required))
 
     return read_once
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from rag_rewards.matching.values import VALUE_WORDS, unit_of
 from rag_rewards.matching.words import Word
 from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.hidden import is_unreadable, shown
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES, fold
 
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -135,10 +136,12 @@ def _needles(required: Required) -> _Needles | None:
 def _is_statement(text: str, question: str, required: Required) -> bool:
     if is_unreadable(text) or shown(text) != text:
         return False
-    folded = fold(text).strip(" .\"'*_")
-    titles = tuple(fold(each) for aliases in required for each in aliases if "?" in each[-1:])
-    is_question = folded.endswith(_QUESTION_MARKS) and not (titles and folded.endswith(titles))
-    return not is_question and not (folded and folded in fold(question))
+    folded = _read(text).folded.strip(" .\"'*_")
+    if folded.endswith(_QUESTION_MARKS):
+        aliases = (alias for each in required for alias in each if "?" in alias[-1:])
+        if not folded.endswith(tuple(map(fold, aliases))):
+            return False
+    return not (folded and folded in _read(question).folded)
 
 
 def _declines(text: str, required: Required) -> bool:
@@ -270,19 +273,19 @@ class _Text:
             self._mentioned[required] = _mentioned(self.words, required)
         return list(self._mentioned[required])
 
-    @cached_property
+    @lazy
     def words(self) -> list[Word]:
         return read_words(self.text)
 
-    @cached_property
+    @lazy
     def folded(self) -> str:
         return fold(self.text)
 
-    @cached_property
+    @lazy
     def _runs(self) -> frozenset[str]:
         return frozenset(_RUN.findall(self.folded))
 
-    @cached_property
+    @lazy
     def keys(self) -> frozenset[str] | None:
         """The keys of its words and of others, or None if a run of letters need not be a word."""
         if _has_other_words(self.text):
@@ -290,18 +293,18 @@ class _Text:
         has_value = _DIGIT.search(self.folded) or not VALUE_WORDS.isdisjoint(self._runs)
         return frozenset([*map(key_of, self._runs), _VALUE][: None if has_value else -1])
 
-    @cached_property
+    @lazy
     def _stems_of_runs(self) -> frozenset[str]:
         return frozenset(map(_stem_of_run, self._runs))
 
-    @cached_property
+    @lazy
     def _stems(self) -> frozenset[str]:
         return frozenset(map(stem_of, self.words))
 
-    @cached_property
+    @lazy
     def _values(self) -> frozenset[str]:
         """The keys of its values. Sentences without a value are not read."""
-        sentences = map(_read, _BETWEEN_SENTENCES.split(self.text))
+        sentences = map(_Text, _BETWEEN_SENTENCES.split(self.text))
         return frozenset(
             word.key
             for each in sentences
@@ -310,7 +313,7 @@ class _Text:
             if word.value is not None
         )
 
-    @cached_property
+    @lazy
     def small_words(self) -> frozenset[str]:
         """The function words, if runs of letters are words and none is a value."""
         return (tables().function & self._runs) - ARTICLES
@@ -360,20 +363,19 @@ def rivals(
         return [False] * len(statements)
     if any(is_refusal(each) and paraphrases(each, question) for each in statements):
         return [True] * len(statements)
-    stating = [
-        _frame(each, required, question) if _may_mention(each, required) else None
-        for each in statements
-    ]
-    small = {each.small for each in stating if each} | {frozenset()}
-    frames = [
-        frame or (_frame(each, required, question) if _has_small(each, small) else None)
-        for each, frame in zip(statements, stating, strict=True)
-    ]
-    others = {each.words for each in frames if each and each.names_other}
-    return [
-        bool(each and each.states) and not others.isdisjoint((each.words, each.new_words))
-        for each in frames
-    ]
+    may_state = [_may_mention(each, required) for each in statements]
+    frames = {
+        n: _frame(statements[n], required, question) for n, may in enumerate(may_state) if may
+    }
+    small = {each.small for each in frames.values()} | {frozenset[str]()}
+    for n, statement in enumerate(statements):
+        if not may_state[n] and _has_small(statement, small):
+            frames[n] = _frame(statement, required, question)
+    others = {each.words for each in frames.values() if each.names_other}
+    result = [False] * len(statements)
+    for n, each in frames.items():
+        result[n] = each.states and not others.isdisjoint((each.words, each.new_words))
+    return result
 
 
 def _has_small(text: str, small: Collection[frozenset[str]]) -> bool:

@@ -135,16 +135,12 @@ class Question:
 
     @cached_property
     def types(self) -> frozenset[str]:
-        """The nouns after the words that ask: "city" in "which city"."""
-        return frozenset(key for _, key in self.asked)
-
-    @cached_property
-    def asked(self) -> frozenset[tuple[str, str]]:
-        """The words that ask, with the noun after them."""
-        words = [word for word in self.words if word.value is None]  # "which 1979 film"
+        """The nouns after the words that ask: "film" in "which 1979 Disney film"."""
+        is_german = "de" in self.languages  # all its nouns have capitals
+        words = [w for w in self.words if w.value is None and (is_german or not w.is_capital)]
         return frozenset(
-            (asking.folded, word.key)
-            for asking, word in pairwise(words)
+            word.key
+            for asking, word in pairwise([*self.words[:1], *words])
             if asking.folded in _DETERMINERS and not word.folded.endswith(("s", "ed"))
         )
 
@@ -220,7 +216,8 @@ class Question:
                 before = _name(left, self.role, is_last=True)[0]
                 if left and not left[-1].is_capital:
                     before = before[: max(len(names), 1)]  # "is a whale a fish or a mammal"
-                lists.append((set(before), False))
+                is_comparative = len(before) == 1 and before[0].endswith("er") and not is_joint
+                lists.append((set() if is_comparative else set(before), False))
             lists[-1][0].update(names)
             lists[-1] = lists[-1][0], lists[-1][1] or is_choice
             end = start + length

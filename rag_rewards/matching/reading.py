@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 from functools import lru_cache
 
@@ -34,6 +34,7 @@ _PLAIN_WRITING = (
     (re.compile(r"\((?:Doc|Document|Source|Passage) \d{1,3}\)", re.IGNORECASE), " "),
 )
 """Spellings of formulas, times and amounts, and the form that is read."""
+_NUMBERED = re.compile(r"^[ \t]{0,3}\d{1,2}[.)][ \t]+(?=[^\W\d_])", re.MULTILINE)
 _HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
     zero + digit: ord("0") + digit for zero in (0x660, 0x6F0, 0x966) for digit in range(10)
 }
@@ -84,6 +85,8 @@ def without_formatting(text: str) -> str:
             text = _FORMATTING.sub(r"\2", text)
     if "<" in text:
         text = _ELEMENT.sub(" ", text)
+    if "\n" in text and _NUMBERED.match(text):
+        text = _NUMBERED.sub("", text)
     return _HEADING.sub("", text).strip()
 
 
@@ -195,7 +198,8 @@ class _Reader:
         is_before_word = following.isalnum()
         is_short = last is not None and (last.value is not None or len(last.folded) == 1)
         is_factorial = is_short and not _is_large(last)
-        if sign == "!" and (is_factorial or (last is None and is_before_word)):
+        is_remark = self.separator.endswith("(") or (last is None and is_before_word)
+        if sign == "!" and (is_factorial or is_remark):
             self._add(Word(sign, sign, is_sign=True), glues=False)  # "5!", "!Paris"
         elif sign in _SEPARATORS:
             if sign == "." and last and len(last.folded) <= 2 and last.is_capital:
@@ -276,7 +280,11 @@ def _without_articles(words: list[Word]) -> list[Word]:
     if not any(word.folded in ARTICLES for word in words):
         return words
     last = len(words) - 1
-    others = [word for at, word in enumerate(words) if not _is_article(word, at, last)]
+    others = [
+        word
+        for at, word in enumerate(words)
+        if not _is_article(word, at, last) or words[at + 1].glued  # "A$5"
+    ]
     return others if any(word.folded not in ARTICLES for word in others) else words
 
 
@@ -294,6 +302,12 @@ def key_of(folded: str) -> str:
     ['color', 'color', 'cafe', 'theater', 'city']
     """
     return _key_of_short(folded) if len(folded) <= _LONGEST_WORD else folded
+
+
+def keys_of(words: Collection[str]) -> list[str]:
+    """Return `key_of` of each word."""
+    is_short = max(map(len, words), default=0) <= _LONGEST_WORD
+    return list(map(_key_of_short if is_short else key_of, words))
 
 
 @lru_cache(maxsize=16384)
@@ -345,7 +359,15 @@ _SPELLINGS = tuple(
 )
 
 
+_HAS_SPELLINGS = re.compile(
+    "our|is[ea]|ising|yse|[tb]re$|tre$|ogue$|l(?:ed|ing|er)$|ence$|ae|^grey$|^aluminium$"
+)
+"""What a word of a British spelling contains, which is a faster search than all of them."""
+
+
 def _one_spelling(word: str) -> str:
+    if not _HAS_SPELLINGS.search(word):
+        return word
     for pattern, replacement in _SPELLINGS:
         word = pattern.sub(replacement, word)
     return word

@@ -20,8 +20,7 @@ from rag_rewards.metrics.metric import (
     ratio,
     read_answer,
 )
-from rag_rewards.rewards.answer_decision import Ask
-from rag_rewards.rewards.correctness import Correctness, token_f1
+from rag_rewards.rewards.correctness import Ask, Correctness, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices

@@ -156,8 +156,11 @@ def resampled_sums(
     >>> [round(total / 4, 2) for total, in resampled_sums([[1.0] * 4], Resampling(5))]
     [1.75, 1.25, 0.75, 1.0, 1.5]
     """
+    # `sum` is exact for whole numbers. For others, its rounding depends on the Python version.
+    adders = [sum if all(map(float.is_integer, column)) else math.fsum for column in columns]
+    terms = list(zip(adders, columns, strict=True))
     for weights in resampled_weights(len(columns[0]) if columns else 0, resampling):
-        yield [sum(map(mul, weights, column)) for column in columns]
+        yield [add(map(mul, weights, column)) for add, column in terms]
 
 
 def resampled_weights(prompts: int, resampling: Resampling) -> Iterator[list[float]]:

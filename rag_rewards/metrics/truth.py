@@ -21,7 +21,7 @@ from rag_rewards.metrics.metric import (
     ratio,
     read_answer,
 )
-from rag_rewards.rewards.answer_decision import Ask
+from rag_rewards.rewards.correctness import Ask
 from rag_rewards.rewards.truthfulness import Outcome, Reasoning, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow

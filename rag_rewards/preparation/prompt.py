@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rag_rewards.definition import Recipe, RecipeDefinition
+from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.loading import load_recipe
 from rag_rewards.preparation.options import PrepareOptions
@@ -16,6 +16,7 @@ from rag_rewards.prompts import (
     adjusted,
     prompt_named,
 )
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.turns.dialects import DIALECTS
 
 _ABOUT_DOCUMENTS = ("documents", "supporting", "answerable")

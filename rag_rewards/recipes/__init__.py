@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from rag_rewards.decision import split_decision
-from rag_rewards.definition import Recipe, RecipeDefinition
+from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import SettingError, UnknownRecipeError
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.settings import did_you_mean
 
 
@@ -89,9 +90,12 @@ def build_recipe(
     values = definition.settings.values(profile | changes)
     if hardened:
         _check_hardened(definition, values)
-    recipe = definition.configure(values)
+    parts = definition.settings.build(values)
+    recipe: Recipe = definition.build(**parts)
+    own = definition.settings.values_of(parts)
     built_in = RECIPES.get(definition.name) is definition
-    return replace(recipe, built_in=built_in).decided_by(decision)
+    recipe = replace(recipe, settings=own, definition=definition, built_in=built_in)
+    return recipe.decided_by(decision)
 
 
 def _check_hardened(definition: RecipeDefinition, values: Mapping[str, Any]) -> None:

@@ -16,11 +16,11 @@ from rag_rewards.definition import (
     HardenedSetting,
     Loophole,
     Preset,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.prompts import GoldRationale, OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.document_relevance import Relevance
@@ -179,18 +179,12 @@ DATA = TrainingData(
 
 _LOOPHOLES = (
     Loophole(
-        (1,),
-        "with several required answers, a list of every candidate answer counts as right",
-        is_closed=True,
+        (1,), "with several required answers, a list of every candidate answer counts as right"
     ),
-    Loophole(
-        (1, 2),
-        "accuracy.metric=substring and f1 also reward lists and negations",
-        is_closed=True,
-    ),
-    Loophole((6,), "the normalizer triviaqa treats -5 as 5 and C++ as C", is_closed=True),
-    Loophole((7,), "the first of many answer sections counts", is_closed=True),
-    Loophole((11,), "empty sections earn the format reward", is_closed=True),
+    Loophole((1, 2), "accuracy.metric=substring and f1 also reward lists and negations"),
+    Loophole((6,), "the normalizer triviaqa treats -5 as 5 and C++ as C"),
+    Loophole((7,), "the first of many answer sections counts"),
+    Loophole((11,), "empty sections earn the format reward"),
 )
 
 ARENA = RecipeDefinition(
@@ -233,7 +227,7 @@ ARENA = RecipeDefinition(
         "accuracy.undecided": shared.UNDECIDED,
         "accuracy.extra": _EXTRA,
         "relevance.min_precision": HardenedSetting(
-            0.5, (17,), "listing every document, which earns 0.5"
+            0.5, (17, 18), "listing every document, which earns 0.5"
         ),
         "relevance.notation": HardenedSetting(
             "any", (), "a reward of 0 for the right documents in another notation"
@@ -242,7 +236,7 @@ ARENA = RecipeDefinition(
     rejected=shared.REJECTED,
     loopholes=(
         *_LOOPHOLES,
-        Loophole((17, 18), "listing every document earns 0.5", is_closed=True),
+        Loophole((17, 18), "listing every document earns 0.5"),
         Loophole(
             (13,),
             "a well-formed wrong answer earns the format reward, as the paper defines it",

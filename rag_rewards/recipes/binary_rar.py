@@ -9,14 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rag_rewards.compose import weighted
-from rag_rewards.definition import (
-    ComponentInfo,
-    HardenedSetting,
-    Loophole,
-    Recipe,
-    RecipeDefinition,
-)
+from rag_rewards.definition import ComponentInfo, HardenedSetting, Loophole, RecipeDefinition
 from rag_rewards.prompts import OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes.turn_settings import EXACT_HARDENED, TURNS, exact_match
 from rag_rewards.reward import CorrectOf
 from rag_rewards.rewards.answer import AnswerMatch
@@ -78,11 +73,11 @@ BINARY_RAR = RecipeDefinition(
     hardened={
         **EXACT_HARDENED,
         "empty": HardenedSetting(
-            0, (46,), "an empty text or a refusal, which no document contradicts"
+            0, (20, 46), "an empty text or a refusal, which no document contradicts"
         ),
     },
     loopholes=(
-        Loophole((20,), "a heading without a statement earns the full reward", is_closed=True),
+        Loophole((20,), "a heading without a statement earns the full reward"),
         Loophole(
             (21,),
             "with by=judge, the reward is as reliable as the judge; the hardened profile asks it "
@@ -94,7 +89,7 @@ BINARY_RAR = RecipeDefinition(
             "a copy of the documents earns the full reward, because they do not contradict it",
             variants={25: ("copied-documents",)},
         ),
-        Loophole((46,), "an empty text or a refusal earns the full reward", is_closed=True),
+        Loophole((46,), "an empty text or a refusal earns the full reward"),
         Loophole(
             (46,),
             "a vague text earns the full reward, because no document contradicts it; under the "

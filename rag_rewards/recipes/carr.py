@@ -14,10 +14,10 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
 )
 from rag_rewards.prompts import OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes.turn_settings import EXACT_HARDENED, TURNS, exact_match
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch
@@ -127,15 +127,13 @@ CARR = RecipeDefinition(
             (1,),
             "with several required answers and outcome.by=rules, a list of every candidate "
             "answer counts as right",
-            is_closed=True,
         ),
-        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
-        Loophole((7,), "the last of many answer sections counts", is_closed=True),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C"),
+        Loophole((7,), "the last of many answer sections counts"),
         Loophole(
             (44,),
             "citations in hidden text, under other headings than References, and in a row without "
             "a claim count",
-            is_closed=True,
         ),
         Loophole(
             (20, 21),

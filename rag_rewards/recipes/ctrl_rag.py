@@ -14,12 +14,12 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.group_normalization import GroupMinMax
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch
@@ -144,14 +144,12 @@ _LOOPHOLES = (
     Loophole(
         (1, 2, 3, 9, 10, 27, 28, 30),
         "a gold answer also counts inside a list, a negation or a quotation",
-        is_closed=True,
     ),
-    Loophole((6,), "the lower-case text 13.145 contains 3.14", is_closed=True),
-    Loophole((7, 12), "every one of many answer sections counts", is_closed=True),
+    Loophole((6,), "the lower-case text 13.145 contains 3.14"),
+    Loophole((7, 12), "every one of many answer sections counts"),
     Loophole(
         (31,),
         "copying the answer into the thinking section increases the evidential contribution E",
-        is_closed=True,
     ),
     Loophole(
         (),
@@ -255,7 +253,6 @@ CTRL_RAG_CLR = RecipeDefinition(
         Loophole(
             (31,),
             "copying the answer into the thinking section increases the evidential contribution E",
-            is_closed=True,
         ),
         Loophole(
             (25,),

@@ -14,11 +14,11 @@ from rag_rewards.definition import (
     HardenedSetting,
     Loophole,
     Preset,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.prompts import LAYOUT, OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import trust_align
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
@@ -145,29 +145,22 @@ _HARDENED = {
 }
 _REJECTED = {"refusal.matcher": {"semantic": "accepts a refusal together with an answer"}}
 _LOOPHOLES = (
-    Loophole(
-        (1, 2, 3),
-        "a gold answer also counts inside a list, a negation or another word",
-        is_closed=True,
-    ),
+    Loophole((1, 2, 3), "a gold answer also counts inside a list, a negation or another word"),
     Loophole(
         (2,),
         "a gold answer that a document itself denies counts in the words of this document",
         variants={2: ("entailed",)},
     ),
-    Loophole((6,), "the normalizer squad treats 3.14 as 314", is_closed=True),
+    Loophole((6,), "the normalizer squad treats 3.14 as 314"),
     Loophole(
-        (16, 24),
-        "an answer that contains only citation markers or '.' earns the format reward",
-        is_closed=True,
+        (16, 24), "an answer that contains only citation markers or '.' earns the format reward"
     ),
     Loophole(
         (17, 18),
         "citing every document, or one right document among wrong ones, counts as a correct "
         "citation",
-        is_closed=True,
     ),
-    Loophole((25,), "every repetition of a right sentence is rewarded again", is_closed=True),
+    Loophole((25,), "every repetition of a right sentence is rewarded again"),
     Loophole(
         (11, 13),
         "tags without content earn up to 1 for tag_count and 1 for format, as the paper defines it",
@@ -248,9 +241,7 @@ GROUND_GRPO = RecipeDefinition(
     rejected=_REJECTED,
     loopholes=(
         *_LOOPHOLES,
-        Loophole(
-            (15,), "a negated or slightly changed refusal counts as a refusal", is_closed=True
-        ),
+        Loophole((15,), "a negated or slightly changed refusal counts as a refusal"),
     ),
 )
 

@@ -15,11 +15,11 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.evidence.needs import before_answer
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
 from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
@@ -154,46 +154,29 @@ IGPO = RecipeDefinition(
         "outcome.tokens": {"set": "reads the answer as a set of words"},
     },
     loopholes=(
-        Loophole(
-            (1, 2),
-            "the F1 of a list or of a negation of the gold answer is above 0",
-            is_closed=True,
-        ),
-        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
-        Loophole((7,), "the last of many answer sections counts", is_closed=True),
+        Loophole((1, 2), "the F1 of a list or of a negation of the gold answer is above 0"),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C"),
+        Loophole((7,), "the last of many answer sections counts"),
         Loophole(
             (33,),
             "a results block that the policy writes raises the likelihood of the answer; in a "
             "transcript, it also counts as results",
-            is_closed=True,
         ),
         Loophole(
-            (40,),
-            "a guess in the words or in the query raises the likelihood without evidence",
-            is_closed=True,
+            (40,), "a guess in the words or in the query raises the likelihood without evidence"
         ),
-        Loophole(
-            (43,),
-            "invalid turns cost nothing, and a guess in them raises the likelihood",
-            is_closed=True,
-        ),
+        Loophole((43,), "invalid turns cost nothing, and a guess in them raises the likelihood"),
         Loophole(
             (39,),
             "a turn can lower the likelihood of the answer for the next one to regain it: the sum "
             "of the gains does not change, but the credit method igpo normalizes them",
-            is_closed=True,
         ),
         Loophole(
             (41,),
             "with gain.kind=log, the gains have no bound and outweigh the outcome; the hardened "
             "profile rejects this setting",
-            is_closed=True,
         ),
-        Loophole(
-            (42,),
-            "with the credit method igpo, the number of turns changes the advantages",
-            is_closed=True,
-        ),
+        Loophole((42,), "with the credit method igpo, the number of turns changes the advantages"),
     ),
     deviations=(
         "log-probabilities that do not fit the turns are an error; the authors' code then uses the "

@@ -14,11 +14,11 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.prompts import OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.evidence import Lengths, MaskedAnswer
@@ -240,16 +240,12 @@ LEAR = RecipeDefinition(
             (6, 27, 28),
             "the normalizer squad treats 3.14 as 314; invisible words make a rationale longer, and "
             "hidden text counts",
-            is_closed=True,
         ),
-        Loophole((7,), "the first of many answer sections counts", is_closed=True),
-        Loophole(
-            (24,), "an extract that contains only '.' earns the full length reward", is_closed=True
-        ),
+        Loophole((7,), "the first of many answer sections counts"),
+        Loophole((24,), "an extract that contains only '.' earns the full length reward"),
         Loophole(
             (23,),
             "a copy of the documents without spaces between the words counts as short evidence",
-            is_closed=True,
         ),
         Loophole(
             (13,),
@@ -259,7 +255,6 @@ LEAR = RecipeDefinition(
         Loophole(
             (1, 2, 3, 9, 10, 30),
             "a list, a negation or a quotation has an F1 above 0, as the paper defines it",
-            is_closed=True,
         ),
         Loophole(
             (25, 29),

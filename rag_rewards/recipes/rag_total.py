@@ -10,10 +10,10 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
 )
 from rag_rewards.prompts import OutputForm
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import ctrl_rag, shared
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.citation import CitationRecall
@@ -81,12 +81,11 @@ RAG_TOTAL = RecipeDefinition(
         Loophole(
             (1, 2, 3, 9, 10, 25, 27, 28, 30),
             "a gold answer also counts inside a list, a negation or a quotation",
-            is_closed=True,
         ),
-        Loophole((6,), "the lower-case text 13.145 contains 3.14", is_closed=True),
-        Loophole((7, 12), "every one of many answer sections counts", is_closed=True),
-        Loophole((16, 19), "citation markers without a claim count", is_closed=True),
-        Loophole((17,), "citing every document gives a recall of 1", is_closed=True),
+        Loophole((6,), "the lower-case text 13.145 contains 3.14"),
+        Loophole((7, 12), "every one of many answer sections counts"),
+        Loophole((16, 19), "citation markers without a claim count"),
+        Loophole((17,), "citing every document gives a recall of 1"),
     ),
     baselines=ctrl_rag.BASELINES,
     training=ctrl_rag.TRAINING,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rag_rewards.definition import Recipe
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.prompts import OutputForm
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 

@@ -16,11 +16,11 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
 from rag_rewards.reward import Component, Reward
@@ -268,17 +268,14 @@ SEARCH_R1 = RecipeDefinition(
     },
     loopholes=(
         Loophole(
-            (1,),
-            "with several required answers, a list of every candidate answer counts as right",
-            is_closed=True,
+            (1,), "with several required answers, a list of every candidate answer counts as right"
         ),
-        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
-        Loophole((7,), "the last of many answer sections counts", is_closed=True),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C"),
+        Loophole((7,), "the last of many answer sections counts"),
         Loophole(
             (33,),
             "in a transcript, a results block after a query counts as a search, even if the "
             "policy wrote it",
-            is_closed=True,
         ),
         Loophole(
             (35,),
@@ -291,7 +288,7 @@ SEARCH_R1 = RecipeDefinition(
             "with scheme=outcome or format, an answer without a search earns the full reward",
             variants={36: ("answer from memory",)},
         ),
-        Loophole((43,), "invalid turns until the limit cost nothing", is_closed=True),
+        Loophole((43,), "invalid turns until the limit cost nothing"),
     ),
     deviations=(
         "only the words of the policy are read; the authors score the prompt, the response and the "

@@ -15,10 +15,10 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
 from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
@@ -166,20 +166,17 @@ STEPSEARCH = RecipeDefinition(
     },
     loopholes=(
         Loophole(
-            (1, 2, 9, 10, 25, 30),
-            "the F1 of a text that contains the gold answer is above 0",
-            is_closed=True,
+            (1, 2, 9, 10, 25, 30), "the F1 of a text that contains the gold answer is above 0"
         ),
-        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
-        Loophole((7,), "the last of many answer sections counts", is_closed=True),
-        Loophole((16, 24), "an answer without content earns 0 and not bad_end", is_closed=True),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C"),
+        Loophole((7,), "the last of many answer sections counts"),
+        Loophole((16, 24), "an answer without content earns 0 and not bad_end"),
         Loophole(
             (33,),
             "in a transcript, a results block after a query counts as a search, even if the "
             "policy wrote it",
-            is_closed=True,
         ),
-        Loophole((43,), "invalid turns until the limit cost nothing", is_closed=True),
+        Loophole((43,), "invalid turns until the limit cost nothing"),
     ),
     deviations=(
         "a query that fits no search key changes no key; the authors' code then sets the last key "

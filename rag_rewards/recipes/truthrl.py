@@ -16,11 +16,11 @@ from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
     Loophole,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.reward import CorrectOf, Reward
 from rag_rewards.rewards.truthfulness import (
@@ -210,16 +210,13 @@ TRUTHRL = RecipeDefinition(
             (1, 2, 3, 9, 10, 25, 27, 28, 30),
             "verifier=substring accepts lists, negations, parts of words, and quoted or copied "
             "text",
-            is_closed=True,
         ),
-        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C", is_closed=True),
+        Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C"),
+        Loophole((15, 32), "a guess together with 'I don't know' counts as uncertain and earns 0"),
         Loophole(
-            (15, 32),
-            "a guess together with 'I don't know' counts as uncertain and earns 0",
-            is_closed=True,
-        ),
-        Loophole(
-            (22,), "with a verifier other than judge, the policy learns to abstain (paper, Table 5)"
+            (22,),
+            "with a verifier other than judge, the policy learns to abstain (paper, Table 5)",
+            is_open=True,
         ),
         Loophole(
             (20, 21),

@@ -13,7 +13,7 @@ from rag_rewards.rows import ScoredRow
 from rag_rewards.rows.decisions import decided_as
 from rag_rewards.text.citations import compiled, markers
 from rag_rewards.text.refusal import ABSTENTIONS
-from rag_rewards.turns.counts import TurnCounts, turn_counts
+from rag_rewards.turns.trajectory import TurnCounts, turn_counts
 from rag_rewards.turns.turn import Turn
 
 _TAG = re.compile(r"</?[A-Za-z]\w{0,20}>")

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.report.agreement import LabelOptions, agreement_notes, file_agreement
 from rag_rewards.report.comparison.values import value_names
 from rag_rewards.report.explanation import Explanation, explain

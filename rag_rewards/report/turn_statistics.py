@@ -11,7 +11,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.report.facts import Facts
 from rag_rewards.rows import ScoredRow
 from rag_rewards.training.credit import credit_of_groups
-from rag_rewards.turns.counts import TurnCounts
+from rag_rewards.turns.trajectory import TurnCounts
 from rag_rewards.turns.turn import MEANINGS, NAMES
 
 Groups = Sequence[Sequence[int]]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from rag_rewards.evidence.needs import Need
-from rag_rewards.matching.lenient import lenient_matches
-from rag_rewards.rewards.answer_decision import (
+from rag_rewards.rewards.correctness import (
     ASK,
     UNDECIDED,
     Ask,
+    Correctness,
     Decision,
+    Metric,
     Undecided,
 )
-from rag_rewards.rewards.correctness import Correctness, Metric
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
@@ -42,7 +42,8 @@ class AnswerMatch:
 
     The best alias counts. With several required answers, `f1` is the mean, and the others require
     all of them. The metric `lenient` guesses where `matching.decide` leaves the answer undecided,
-    see `matching.lenient`; the details contain the rule.
+    see `matching.lenient`; the details contain the rule. A policy can exploit it. With `cascade`,
+    an answer is right or wrong by rules, or a judge decides.
 
     tags  section names of the output form
 
@@ -55,12 +56,7 @@ class AnswerMatch:
     name: str = "accuracy"
     metric: Annotated[
         Metric,
-        about(
-            "how the answer is compared with the gold answers; lenient: for evaluation only, "
-            "because a policy can exploit it; cascade: an answer is right or wrong by rules, or a "
-            "judge decides",
-            "SQuAD v1.1, evaluation script",
-        ),
+        about("how the answer is compared with the gold answers", "SQuAD v1.1, evaluation script"),
     ] = "exact"
     normalizer: Annotated[
         NormalizerName, about("text normalizer", "SQuAD v1.1, evaluation script")
@@ -92,17 +88,15 @@ class AnswerMatch:
         """How the text that is read is compared."""
         return Correctness(self.metric, self.undecided, self.ask, self.extra, self.name)
 
-    @property
+    @cached_property
     def is_decided(self) -> bool:
         """Whether `matching.decide` decides on the answer."""
         return self.correctness.is_decided
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        return self.needs_of(rollout, self.read(rollout)) if self.correctness.can_ask else []
-
-    def needs_of(self, rollout: Rollout, answer: str | None) -> list[Need]:
-        """Return the verdict that an answer needs, if a judge decides on it."""
-        return self.correctness.needs(rollout, answer)
+        if not self.correctness.can_ask:
+            return []
+        return self.correctness.needs(rollout, self.read(rollout))
 
     def decide(self, rollout: Rollout, text: str | None) -> Decision:
         """Return the decision on a text as the answer."""
@@ -111,12 +105,6 @@ class AnswerMatch:
     def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
         """Return the value of a text as the answer of a rollout, 0 to 1."""
         return self.correctness.value_of(rollout, text, forms)
-
-    def decided_value(
-        self, rollout: Rollout, text: str | None, forms: GoldForms
-    ) -> tuple[float, dict[str, Any]]:
-        """Return `value_of` and the details of the decision on the text, if there is one."""
-        return self.correctness.decided_value(rollout, text, forms)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.normalize)
@@ -146,7 +134,7 @@ class AnswerMatch:
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         correctness = self.correctness
-        if correctness.is_decided:
+        if self.is_decided:
             text = self.read(rollout)
             value, decision = correctness.decided_value(rollout, text, forms)
             return Score(value, details={"answer": text, **decision})
@@ -165,6 +153,8 @@ class AnswerMatch:
         return Score(value, details={"answer": answer.text})
 
     def _lenient_score(self, rollout: Rollout) -> Score:
+        from rag_rewards.matching.lenient import lenient_matches  # few settings need it
+
         text = self.read(rollout) or ""
         matches = lenient_matches(text, rollout.gold, rollout.question or "")
         details = {"answer": text, "matches": [match._asdict() for match in matches]}

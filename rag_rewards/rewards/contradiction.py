@@ -24,8 +24,8 @@ from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import chunks
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import sentences, statements
-from rag_rewards.turns.own_words import read_own_words
-from rag_rewards.turns.trajectory import READING, Reading, Trajectory, visible_words
+from rag_rewards.turns.actions import read_own_words, visible_words
+from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 _CODE = "Binary RAR, released code at d97ea69: train.py"
 _METHOD = "Binary RAR, released code at d97ea69: method.md"
@@ -213,7 +213,9 @@ class Consistency:
         if rollout.answers is None:
             return None, {}
         answer = answer_of(run, self.repeated)
-        return self.answer.decided_value(rollout, strip_markers(answer or text, _MARKER), forms)
+        return self.answer.correctness.decided_value(
+            rollout, strip_markers(answer or text, _MARKER), forms
+        )
 
 
 def _lacks_gold(rollout: Rollout, text: str, pool: Sequence[str]) -> bool:

@@ -10,13 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 from rag_rewards.errors import check_choice
 from rag_rewards.evidence.needs import Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
-from rag_rewards.matching.lenient import lenient_matches
-from rag_rewards.rewards.answer_decision import Ask, Decision, Undecided, decide_answer
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import check_choices
 from rag_rewards.text.gold_forms import GoldForms, GoldTokens
@@ -24,9 +23,62 @@ from rag_rewards.text.normalize import Normalizer, squad, tokens
 
 Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
 Extra = Literal["allow", "reject"]
+Undecided = Literal["match", "wrong", "judge"]
+"""What decides on an answer.
+
+match  the metric alone, as published
+wrong  `matching.decide`; an undecided answer is wrong
+judge  `matching.decide`; a judge decides on an undecided answer
+"""
+Ask = Literal["undecided", "doubtful"]
+"""Answers that a judge decides on: undecided ones, or also right ones that equal no gold answer."""
+
+UNDECIDED = (
+    "match: the comparison alone decides; wrong and judge: an answer is right only if every word "
+    "of it is explained; one that is neither right nor wrong is wrong, or a judge decides",
+    "ours: match, as published",
+)
+ASK = (
+    "answers that a judge decides on, where one decides; undecided: those that are neither right "
+    "nor wrong; doubtful: also right ones that equal no gold answer",
+    "ours: the fewest questions",
+)
 Required = tuple[tuple[str, ...], ...]
 Compare = Callable[[str, str, str, str], float]
 """(normalized prediction, normalized gold, prediction, gold) → 0 to 1."""
+
+
+class Decision(NamedTuple):
+    """The decision of the rules on an answer.
+
+    value, reason  see `matching.decide.AnswerDecision`
+    is_judged      whether a judge decides instead
+    """
+
+    value: Literal["right", "wrong", "undecided"]
+    reason: str
+    is_judged: bool = False
+
+    def is_right(self, rollout: Rollout, component: str) -> bool:
+        """Return whether the answer is right, by the rules or by the verdict on this component.
+
+        Raises DataError if the rollout lacks a required verdict.
+        """
+        if not self.is_judged:
+            return self.value == "right"
+        verdict = rollout.verdict(component)
+        if verdict is None:
+            raise VerdictNeed(component).unmet()
+        return verdict == 1
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The decision, its reason, and who decided, as details of a score."""
+        decided_by = {"decided_by": "judge"} if self.is_judged else {}
+        return {"decision": self.value, "decision_reason": self.reason, **decided_by}
+
+
+EMPTY = Decision("wrong", "empty")
 
 
 @dataclass(frozen=True)
@@ -52,13 +104,13 @@ class Correctness:
     component: str = "accuracy"
     asks: Literal["accuracy", "outcome"] = "accuracy"
 
-    @property
+    @cached_property
     def is_decided(self) -> bool:
         """Whether `matching.decide` decides on the answer."""
         is_compared = self.metric in _COMPARE
         return self.metric == "cascade" or (is_compared and self.undecided != "match")
 
-    @property
+    @cached_property
     def can_ask(self) -> bool:
         """Whether a judge can decide on an answer."""
         return self.metric in ("judge", "cascade") or (
@@ -83,8 +135,22 @@ class Correctness:
         return VerdictNeed(self.component, (question,))
 
     def decide(self, rollout: Rollout, text: str | None) -> Decision:
-        """Return the decision of the rules on a text."""
-        return decide_answer(text, rollout, judge=self.can_ask, ask=self.ask)
+        """Return the decision of the rules on a text, and whether a judge decides instead.
+
+        >>> row = Rollout(response="", question="Where was it?", answers="Paris")
+        >>> [Correctness().decide(row, text).value for text in ("In Paris.", "In Rome.", "")]
+        ['right', 'undecided', 'wrong']
+        """
+        context: tuple[str, ...] = ()
+        if text and ("," in text or "(" in text):  # "Paris, France"
+            context = tuple([document.text for document in rollout.documents or ()])
+        from rag_rewards.matching.decide import decide  # the published metrics do not need it
+
+        value, reason = decide(text, rollout.gold, rollout.question or "", context)
+        is_doubtful = value == "undecided" or (
+            self.ask == "doubtful" and value == "right" and reason != "equal"
+        )
+        return Decision(value, reason, self.can_ask and is_doubtful)
 
     def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
         """Return the value of a text. Raises DataError for a missing verdict or gold answer."""
@@ -103,6 +169,8 @@ class Correctness:
         if self.metric == "judge":
             return self.verdict(rollout, text), {}
         if self.metric == "lenient":
+            from rag_rewards.matching.lenient import lenient_matches  # few settings need it
+
             return float(all(lenient_matches(text, required, rollout.question or ""))), {}
         return self.match(required, text, forms.normalize(text), forms), {}
 

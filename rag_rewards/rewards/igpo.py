@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from rag_rewards.errors import EvidenceError
 from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed
@@ -386,10 +386,12 @@ class IgpoReward:
     repeated: Annotated[RepeatedAnswer, about(*REPEATED_ANSWER, key="repeated_answer")] = "last"
     name: str = "igpo_parts"
     scope: Literal["rollout"] = "rollout"
+    reads_turn_likelihoods: ClassVar[bool] = True
+    """Whether the reward compares likelihoods of the gold answer after different turns."""
 
     def needs(self, rollout: Rollout) -> list[Need]:
         run = rollout.trajectory(self.reading)
-        needs = self.answer.needs_of(rollout, answer_of(run, self.repeated))
+        needs = self.answer.correctness.needs(rollout, answer_of(run, self.repeated))
         return [*needs, self._need(run)] if len(run.turns) > 1 and rollout.gold else needs
 
     def _need(self, run: Trajectory) -> TurnLogProbsNeed:

@@ -221,7 +221,7 @@ class Rubrics:
         """Return the value of the final text, and the details of the decision on it."""
         if self.by == "rules":
             bare = strip_markers(without_url_citations(before_references(text or "")), _MARKER)
-            return self.answer.decided_value(rollout, bare, forms)
+            return self.answer.correctness.decided_value(rollout, bare, forms)
         _ = rollout.gold  # a row without gold answers is an error, also without a final text
         if not text:
             return 0.0, {}

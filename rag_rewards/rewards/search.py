@@ -61,7 +61,7 @@ class AnswerComparison:
             self._exact = AnswerComparison(replace(match, metric="exact"))
 
     def __call__(self, rollout: Rollout, text: str | None) -> ComparedAnswer:
-        value, decision = self._match.decided_value(rollout, text, self._forms)
+        value, decision = self._match.correctness.decided_value(rollout, text, self._forms)
         correct = self._exact(rollout, text).value if self._exact else value
         return ComparedAnswer(value, correct, decision)
 
@@ -207,7 +207,7 @@ class SearchR1Reward:
 
     def needs(self, rollout: Rollout) -> list[Need]:
         run = rollout.trajectory(self.reading)
-        return self.answer.needs_of(rollout, answer_of(run, self.repeated))
+        return self.answer.correctness.needs(rollout, answer_of(run, self.repeated))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(self.answer.normalize)
@@ -217,7 +217,7 @@ class SearchR1Reward:
     def _score(self, rollout: Rollout, forms: GoldForms, retrieval: Retrieval) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        outcome, decision = self.answer.decided_value(rollout, text, forms)
+        outcome, decision = self.answer.correctness.decided_value(rollout, text, forms)
         components = {
             "outcome": outcome,
             "format": float(is_well_formed(run) and bool(text)),

@@ -7,7 +7,6 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from rag_rewards.documents import Result
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.reward import PartScore
@@ -22,6 +21,7 @@ from rag_rewards.rewards.search import (
     sum_of,
 )
 from rag_rewards.rollout import Rollout, Score, canonical
+from rag_rewards.row_types import Result
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.normalize import Normalizer, squad
 from rag_rewards.text.tfidf import References, counts
@@ -342,7 +342,7 @@ class StepSearchReward:
 
     def needs(self, rollout: Rollout) -> list[Need]:
         run = rollout.trajectory(self.reading)
-        return self.answer.needs_of(rollout, answer_of(run, self.repeated))
+        return self.answer.correctness.needs(rollout, answer_of(run, self.repeated))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         compare, texts = AnswerComparison(self.answer), GoldTexts()

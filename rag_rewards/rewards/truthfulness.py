@@ -11,16 +11,17 @@ from typing import Annotated, Any, Literal
 from rag_rewards.errors import DataError, SettingError, check_choice
 from rag_rewards.evidence.needs import Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
-from rag_rewards.rewards.answer_decision import (
+from rag_rewards.rewards.correctness import (
     ASK,
     EMPTY,
     UNDECIDED,
     Ask,
+    Correctness,
     Decision,
+    Required,
     Undecided,
-    decide_answer,
+    judge_references,
 )
-from rag_rewards.rewards.correctness import Correctness, Required, judge_references
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.boxed import first_box, last_box
@@ -262,7 +263,7 @@ class Outcome:
             asks="outcome",
         )
 
-    @property
+    @cached_property
     def is_decided(self) -> bool:
         """Whether `matching.decide` decides on the answer."""
         return self.correctness.is_decided
@@ -389,7 +390,7 @@ class Outcome:
 
     def _is_accepted(self, rollout: Rollout, answer: str) -> bool:
         """Return whether an exact match needs no verdict of a judge."""
-        return self.undecided == "match" or decide_answer(answer, rollout).value == "right"
+        return self.undecided == "match" or self._exact.decide(rollout, answer).value == "right"
 
     def _abstains(self, rollout: Rollout, answer: str, golds: Sequence[str], text: str) -> bool:
         """Return whether an answer, which is `text` in the form of phrases, is an abstention."""

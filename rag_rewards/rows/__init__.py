@@ -6,6 +6,7 @@ column_map.py  columns of other schemas as fields of a row, and columns inside c
 scored.py      `ScoredRow`, a rollout with the fields of a score
 chunks.py      chunks of lines, before and after scoring, and their totals
 encoding.py    scored rows and error records as JSON lines
+line_groups.py groups of the lines of a file
 decisions.py   counts of right, wrong and undecided answers
 """
 

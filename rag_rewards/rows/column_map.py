@@ -118,9 +118,10 @@ class ColumnMap:
         return completed(renamed | found)
 
     def columns_in(self, present: Collection[str]) -> dict[str, str]:
-        """Return the column of each field of a data set that has one, from the columns of the data.
+        """Return the column of each field that a data set contains.
 
-        Raises UsageError if the map has no column of a field that is present.
+        The default is the column with the name of the field. Raises UsageError if no column of the
+        map is present for a field.
 
         >>> ColumnMap.of("answers=gold").columns_in(["gold", "id", "seed"])
         {'answers': 'gold', 'id': 'id'}

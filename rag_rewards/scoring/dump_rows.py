@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.documents import Result
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.row_types import Result
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.rows.scored import MISSING, error_fields, score_fields
 

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from rag_rewards.backends.model_options import ModelOptions
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.groups import first_error
@@ -36,6 +35,7 @@ from rag_rewards.io.questions import (
 )
 from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Line, Totals

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError
 from rag_rewards.groups import Groups
 from rag_rewards.prompts import GoldRationale, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.scorer import Scorer
 from rag_rewards.selection.written_texts import without_response

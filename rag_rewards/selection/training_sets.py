@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rag_rewards.datasets.gold import Problem, generator
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import OptionError, RolloutError
 from rag_rewards.io.questions import Question, ScoredRollout
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow

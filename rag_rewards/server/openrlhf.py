@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import msgspec
 from rapidfuzz.distance import Prefix
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import BackendError, DataError, RolloutError
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.rows.decisions import decisions_of, undecided_share

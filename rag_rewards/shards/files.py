@@ -9,7 +9,6 @@ import msgspec
 
 from rag_rewards.errors import UsageError
 from rag_rewards.io.compression import read_line
-from rag_rewards.io.parquet import open_parquet, parquet_lines
 from rag_rewards.io.sources import numbered_lines, skip_to_lines
 from rag_rewards.io.storage import file_info, open_file, reading
 from rag_rewards.rows import Line
@@ -204,6 +203,8 @@ class ParquetRows:
         self.file = file
         self._handle = file.open()
         try:
+            from rag_rewards.io.parquet import open_parquet
+
             metadata = open_parquet(self._handle, file.path).metadata
         except BaseException:
             self._handle.close()
@@ -240,11 +241,15 @@ class ParquetRows:
         return 0
 
     def rows_from(self, position: int) -> Iterator[tuple[int, bytes]]:
+        from rag_rewards.io.parquet import parquet_lines
+
         for number, line in parquet_lines(self._handle, self.file.path, position):
             yield number - 1, line
 
     def read(self, piece: Piece) -> Iterator[Line]:
         before = piece.first - piece.start
+        from rag_rewards.io.parquet import parquet_lines
+
         rows = parquet_lines(self._handle, self.file.path, piece.start, piece.end)
         for number, line in rows:
             yield before + number, line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rag_rewards.importing import import_module_of
 from rag_rewards.io.digest import sha256
 from rag_rewards.loading import RecipeSpec
 
@@ -15,6 +14,11 @@ def recipe_code(spec: RecipeSpec | None) -> str:
     """
     if spec is None:
         return ""
-    modules = [import_module_of(reference) for reference in spec.recipes if ":" in reference]
+    references = [reference for reference in spec.recipes if ":" in reference]
+    if not references:
+        return ""
+    from rag_rewards.importing import import_module_of  # only for your own recipes
+
+    modules = map(import_module_of, references)
     files = [module.__file__ for module in modules if module.__file__ is not None]
     return " ".join(sha256(file)[:16] for file in files)

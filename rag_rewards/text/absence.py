@@ -30,6 +30,7 @@ _VOCABULARY = frozenset().union(
     _WORDS.reported,
 )
 QUOTES = re.compile(r"[\"“”„«»「」『』]")
+_SENTENCE_END = re.compile(r"[a-z]{5}[.!?](?=\s)")
 _AFTER_SENTENCE = (".", "!", "?", "。", "\n")
 _SOURCE_NUMBER = re.compile(
     r"(?i)\b(?:documents?|passages?|sources?|results?|texts?)\s{1,3}\d{1,2}\b"
@@ -47,8 +48,9 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
     if len(answer) > _LONGEST:
         return False
     folded, found = fold(answer), False
-    if not _has_phrase(folded):
-        return False
+    end = _SENTENCE_END.search(folded)
+    if not _has_phrase(folded[: end.end()] if end else folded):
+        return False  # without cutting the answer into sentences
     for sentence in sentences(folded):
         words = squad(sentence)
         if not words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 import msgspec
@@ -139,11 +140,9 @@ def _has_word(text: str) -> bool:
 
 def _joined(text: str, pieces: list[str], uncut: Collection[str]) -> list[str]:
     """Join the pieces of a text that a text of `uncut` spans."""
-    inner = [each for each in map(str.strip, uncut) if _CUT.search(each[:-1])]
-    if len(pieces) < 2 or not inner:
+    if len(pieces) < 2 or not (pattern := _pattern_of(tuple(uncut))):
         return pieces
-    longest_first = "|".join(map(re.escape, sorted(inner, key=len, reverse=True)))
-    spans = re.finditer(rf"(?<!\w)(?:{longest_first})", text, re.IGNORECASE)
+    spans = pattern.finditer(text)
     span = next(spans, None)
     out: list[str] = []
     is_open, end = False, 0
@@ -157,6 +156,14 @@ def _joined(text: str, pieces: list[str], uncut: Collection[str]) -> list[str]:
             span = next(spans, None)
         is_open = span is not None and span.start() < end
     return out
+
+
+@lru_cache(maxsize=64)
+def _pattern_of(uncut: tuple[str, ...]) -> re.Pattern[str] | None:
+    """Return a pattern of the texts that contain a place for a cut, or None without any."""
+    inner = [each for each in map(str.strip, uncut) if _CUT.search(each[:-1])]
+    longest_first = "|".join(map(re.escape, sorted(inner, key=len, reverse=True)))
+    return re.compile(rf"(?<!\w)(?:{longest_first})", re.IGNORECASE) if inner else None
 
 
 def merged(parts: Sequence[Statement]) -> list[Statement]:

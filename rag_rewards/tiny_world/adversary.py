@@ -22,10 +22,10 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.tiny_world.attack_result import AttackResult, Change, change_of, verdict_of
 from rag_rewards.tiny_world.formats import (
     ARENA,

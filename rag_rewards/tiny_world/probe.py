@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from rag_rewards.audit import MIN_GAIN
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import raise_errors
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout
 from rag_rewards.scorer import Scorer
 from rag_rewards.tiny_world.attack_result import Change, Point, ShapeStatistics, change_of

@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import pairwise
 
 from rag_rewards.decision import Decision
-from rag_rewards.definition import Recipe
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import (
@@ -21,6 +20,7 @@ from rag_rewards.groups import (
     score_whole_groups,
     singletons,
 )
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.signature import Signature, StageSignature
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from rag_rewards.documents import Result
+from rag_rewards.row_types import Result
 from rag_rewards.turns.dialects import Dialect
 
 _DOC = re.compile(r"Doc \d{1,9}\(")
@@ -35,6 +36,19 @@ def documents_of(block: str, dialect: Dialect) -> tuple[Result, ...]:
     return _of_tool(block)
 
 
+def results_in(observation: str, dialect: Dialect) -> tuple[Result, ...] | None:
+    """Return the documents of the first results block of an observation, None without a block."""
+    if dialect.block is None:
+        return documents_of(observation, dialect)
+    opening, closing = dialect.block
+    start = observation.find(opening)
+    if start < 0:
+        return None
+    start += len(opening)
+    end = observation.find(closing, start)
+    return documents_of(observation[start : end if end >= 0 else None], dialect)
+
+
 def block_of(documents: Sequence[Mapping[str, Any]], dialect: Dialect) -> str:
     """Return the results block of a dialect, as the environment of its authors writes it.
 
@@ -57,24 +71,22 @@ def block_of(documents: Sequence[Mapping[str, Any]], dialect: Dialect) -> str:
     return f" {opening}\n" + "\n\n".join(str(d["text"]) for d in documents) + f"\n{closing}"
 
 
-def _pieces(block: str) -> Iterator[tuple[bool, str]]:
-    """Yield the lines of each document in one text, with whether it begins with `Doc k(`."""
+def _pieces(block: str) -> Iterator[str]:
+    """Yield the lines of each document in one text. A document begins with `Doc k(`."""
     lines: list[str] = []
-    marked = False
     for line in block.split("\n"):
         if _DOC.match(line):
             if any(map(str.strip, lines)):
-                yield marked, "\n".join(lines)
-            lines, marked = [], True
+                yield "\n".join(lines)
+            lines = []
         lines.append(line)
     if any(map(str.strip, lines)):
-        yield marked, "\n".join(lines)
+        yield "\n".join(lines)
 
 
-def _titled(piece: tuple[bool, str]) -> Result:
+def _titled(text: str) -> Result:
     """Return a document from `Doc k(Title: t) text`. What cannot be cut stays in the text."""
-    marked, text = piece
-    start = _DOC.match(text) if marked else None
+    start = _DOC.match(text)
     if start is None:
         return Result(text=text.strip())
     body = text[start.end() :].lstrip()
@@ -129,13 +141,9 @@ def _numbered(block: str) -> Iterator[Result]:
 
 def _paragraphs(block: str) -> Iterator[str]:
     """Yield the texts between blank lines."""
-    lines: list[str] = []
-    for line in (*block.split("\n"), ""):
-        if line.strip():
-            lines.append(line)
-        elif lines:
+    for has_words, lines in groupby(block.split("\n"), lambda line: bool(line.strip())):
+        if has_words:
             yield "\n".join(lines).strip()
-            lines = []
 
 
 def _of_tool(content: str) -> tuple[Result, ...]:

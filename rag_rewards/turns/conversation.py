@@ -1,15 +1,19 @@
-"""Turns of a list of chat messages."""
+"""Turns of a list of chat messages, and the queries in their tool calls."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from rag_rewards.documents import Message, Result
-from rag_rewards.turns.blocks import documents_of
-from rag_rewards.turns.calls import QUERY_FIELDS, Call, read_calls
+import msgspec
+
+from rag_rewards.row_types import Message, Result
+from rag_rewards.turns.blocks import documents_of, results_in
 from rag_rewards.turns.dialects import TOOLS, Dialect
-from rag_rewards.turns.raw_text import results_in
-from rag_rewards.turns.segment import Segment
+from rag_rewards.turns.turn import Turn
+
+QUERY_FIELDS = ("query", "queries", "query_list", "q")
+"""Names of the argument that contains the query, in order of precedence."""
 
 
 def has_tools(messages: Sequence[Message]) -> bool:
@@ -22,19 +26,18 @@ def split_messages(
     dialect: Dialect,
     fields: Collection[str] = QUERY_FIELDS,
     names: Collection[str] = (),
-) -> list[Segment]:
-    """Return a segment for each assistant message.
+) -> list[Turn]:
+    """Return a turn for each assistant message, without its answer and the queries in its words.
 
     Tool messages after it are its results, in the order of its calls. A user message after it is
     its observation. Messages before the first assistant message belong to the prompt.
     """
     return [
-        _segment(message, replies, dialect, fields, names)
-        for message, replies in _exchanges(messages)
+        _turn(message, replies, dialect, fields, names) for message, replies in exchanges(messages)
     ]
 
 
-def _exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
+def exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
     """Yield each assistant message with the messages between it and the next one."""
     current: Message | None = None
     replies: list[Message] = []
@@ -49,31 +52,41 @@ def _exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Mess
         yield current, replies
 
 
-def _segment(
+def _turn(
     message: Message,
     replies: list[Message],
     dialect: Dialect,
     fields: Collection[str],
     names: Collection[str],
-) -> Segment:
+) -> Turn:
     reasoning = message.reasoning_content
-    calls: list[Call] | None = None
-    queries: tuple[str, ...] | None = None
-    if dialect is TOOLS:
-        calls = read_calls(message.tool_calls, fields, names)
-        queries = tuple(query for call in calls for query in call.queries)
-        results = _tool_results(calls, replies)
-    else:
-        results = _block_results(replies, dialect)
-    return Segment(
+    turn = Turn(
         text=message.text,
-        queries=queries,
-        results=results,
         observation="\n".join(reply.text for reply in replies) if replies else None,
-        calls=None if calls is None else tuple(calls),
         reasoning=reasoning if isinstance(reasoning, str) else None,
         token_span=message.token_span,
     )
+    if dialect is not TOOLS:
+        return msgspec.structs.replace(turn, results=_block_results(replies, dialect))
+    calls = read_calls(message.tool_calls, fields, names)
+    return msgspec.structs.replace(
+        turn,
+        queries=tuple(query for call in calls for query in call.queries),
+        results=_tool_results(calls, replies),
+        calls=len(calls),
+        malformed=_faults(calls),
+    )
+
+
+def _faults(calls: Sequence[Call]) -> tuple[str, ...]:
+    """Return the name of what is wrong with the calls of a message, if anything is."""
+    kinds = [call.kind for call in calls]
+    if "bad" in kinds:
+        return ("bad_call",)
+    asks_nothing = "search" in kinds and not any(
+        query.strip() for c in calls for query in c.queries
+    )
+    return ("empty_query",) if asks_nothing else ()
 
 
 def _tool_results(calls: list[Call], replies: list[Message]) -> tuple[Result, ...] | None:
@@ -111,3 +124,69 @@ def _block_results(replies: list[Message], dialect: Dialect) -> tuple[Result, ..
         if documents is not None:
             results = [*(results or []), *documents]
     return None if results is None else tuple(results)
+
+
+# --- tool calls ----------------------------------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """A tool call.
+
+    kind     `search`, `bad` for arguments that cannot be read, `other` for another tool
+    queries  queries of a search
+    id       id of the call, None if it has none
+    """
+
+    kind: str
+    queries: tuple[str, ...] = ()
+    id: str | None = None
+
+
+def read_calls(
+    tool_calls: Any, fields: Collection[str] = QUERY_FIELDS, names: Collection[str] = ()
+) -> list[Call]:
+    """Return the calls of a message. With `names`, only these tools are searches.
+
+    >>> read_calls([{"function": {"name": "search", "arguments": '{"query": "Paris"}'}}])
+    [Call(kind='search', queries=('Paris',), id=None)]
+    """
+    if not isinstance(tool_calls, list):
+        return [] if tool_calls is None else [Call("bad")]
+    return [_read(call, fields, names) for call in tool_calls]
+
+
+def _read(call: Any, fields: Collection[str], names: Collection[str]) -> Call:
+    if not isinstance(call, dict):
+        return Call("bad")
+    call_id = call.get("id") if isinstance(call.get("id"), str) else None
+    function = call.get("function", call)
+    if not isinstance(function, dict):
+        return Call("bad", id=call_id)
+    if names and function.get("name") not in names:
+        return Call("other", id=call_id)
+    arguments = _arguments(function.get("arguments"))
+    if arguments is None:
+        return Call("bad", id=call_id)
+    for field in fields:
+        if field in arguments:
+            queries = _queries(arguments[field])
+            return Call("bad" if queries is None else "search", queries or (), call_id)
+    return Call("other", id=call_id)
+
+
+def _arguments(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _queries(value: Any) -> tuple[str, ...] | None:
+    """Return the queries of an argument, or None if it is neither text nor a list of texts."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    return None

@@ -9,6 +9,7 @@ tools         the OpenAI chat format
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -87,7 +88,9 @@ def has_query(text: str) -> bool:
     return "<search>" in text or "<|begin_of_query|>" in text
 
 
-def dialect_of(words: list[str], observations: list[str | None], has_tools: bool) -> Dialect:
+def dialect_of(
+    words: Sequence[str], observations: Sequence[str | None], has_tools: bool
+) -> Dialect:
     r"""Return the dialect of a rollout from the words of each turn and what followed each.
 
     Tool calls and tool messages decide first, then the first query tag. <search> belongs to two
@@ -111,7 +114,7 @@ def dialect_of(words: list[str], observations: list[str | None], has_tools: bool
 
 
 def _first_block(
-    words: list[str], observations: list[str | None], turn: int, at: int
+    words: Sequence[str], observations: Sequence[str | None], turn: int, at: int
 ) -> str | None:
     for text, observation in zip(words[turn:], observations[turn:], strict=True):
         found = _BLOCK.search(text, at) or (_BLOCK.search(observation) if observation else None)

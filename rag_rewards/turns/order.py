@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
 
-from rag_rewards.turns.dialects import ANSWER, R1_SEARCHER, THINK, TOOLS, Dialect, Pair
+from rag_rewards.turns.dialects import ANSWER, DIALECTS, R1_SEARCHER, THINK, TOOLS, Dialect
 from rag_rewards.turns.trajectory import Trajectory
 from rag_rewards.turns.turn import Turn
+
+_LETTERS = {
+    tag: letter
+    for dialect in DIALECTS.values()
+    for pair, letters in (
+        (THINK, "Tt"),
+        (dialect.query, "Qq"),
+        (dialect.block, "Bb"),
+        (ANSWER, "Aa"),
+    )
+    for tag, letter in zip(pair or (), letters, strict=False)
+}
+"""A letter for each tag, and `w` for words between tags, in the order of a text."""
+# The opening tag of the thinking can be part of the prompt.
+_SEARCH = re.compile("T?wtQwq")
+_LAST = re.compile("T?wtAwa")
+_ONE_THOUGHT = re.compile("T?(?:w|Qw?q)+tAwa")
 
 
 def is_well_formed(run: Trajectory) -> bool:
@@ -31,12 +48,12 @@ def is_well_formed(run: Trajectory) -> bool:
         return False
     if run.dialect is TOOLS:
         return not last.calls and all(turn.calls == 1 and not turn.malformed for turn in earlier)
+    words = [_closed(turn, run.dialect) for turn in run.turns]
     if run.dialect is R1_SEARCHER:
-        return _is_one_thought(run)
-    query = run.dialect.query or ANSWER
-    return all(_is_ordered(turn, run.dialect, query) for turn in earlier) and _is_ordered(
-        last, run.dialect, ANSWER
-    )
+        is_one_thought = _ONE_THOUGHT.fullmatch(_order("".join(words), run.dialect))
+        return bool(is_one_thought) and all(turn.queries for turn in earlier)
+    *orders, end = [_order(text, run.dialect) for text in words]
+    return bool(_LAST.fullmatch(end)) and all(map(_SEARCH.fullmatch, orders))
 
 
 def is_balanced(run: Trajectory) -> bool:
@@ -57,11 +74,6 @@ def is_balanced(run: Trajectory) -> bool:
     return all(counts[opening] == counts[closing] for opening, closing in run.dialect.pairs)
 
 
-def _is_ordered(turn: Turn, dialect: Dialect, action: Pair) -> bool:
-    """Return whether a turn is thinking and then one action."""
-    return _consists_of(_closed(turn, dialect), dialect, (THINK, action))
-
-
 def _closed(turn: Turn, dialect: Dialect) -> str:
     """Return the words of a turn with the closing tag of a query at which the engine stopped."""
     if dialect.query is None or not turn.queries:
@@ -71,39 +83,19 @@ def _closed(turn: Turn, dialect: Dialect) -> str:
     return turn.text + closing if is_open else turn.text
 
 
-def _is_one_thought(run: Trajectory) -> bool:
-    """Return whether the rollout is one thinking section with its queries, and then an answer."""
-    pairs: list[Pair] = []
-    query = run.dialect.query or ANSWER
-    words = "".join(_closed(turn, run.dialect) for turn in run.turns)
-    thinking, closing, rest = words.partition(THINK[1])
-    thinking = thinking.lstrip().removeprefix(THINK[0])
-    if not closing or not thinking.strip() or not _consists_of(rest, run.dialect, (ANSWER,)):
-        return False
-    tags = [match[0] for match in run.dialect.pattern.finditer(thinking)]
-    pairs = [query] * (len(tags) // 2)
-    return tags == [tag for pair in pairs for tag in pair] and all(
-        turn.queries for turn in run.turns[:-1]
-    )
-
-
-def _consists_of(text: str, dialect: Dialect, pairs: Sequence[Pair]) -> bool:
-    """Return whether a text consists of these sections and white space, and none is empty.
-
-    The opening tag of the thinking can be part of the prompt.
-    """
-    tags = list(dialect.pattern.finditer(text))
-    expected = [tag for pair in pairs for tag in pair]
-    names = [tag[0] for tag in tags]
+def _order(text: str, dialect: Dialect) -> str:
+    """Return the tags of a text, and the words between them, as letters."""
+    letters: list[str] = []
     at = 0
-    if pairs[0] == THINK and names == expected[1:]:
-        if not text[: tags[0].start()].strip():
-            return False
-        at, tags = tags[0].end(), tags[1:]
-    elif names != expected:
-        return False
-    for opening, closing in zip(tags[::2], tags[1::2], strict=True):
-        if text[at : opening.start()].strip() or not text[opening.end() : closing.start()].strip():
-            return False
-        at = closing.end()
-    return not text[at:].strip()
+    for tag in dialect.pattern.finditer(text):
+        if not _is_blank(text, at, tag.start()):
+            letters.append("w")
+        letters.append(_LETTERS[tag[0]])
+        at = tag.end()
+    if not _is_blank(text, at, len(text)):
+        letters.append("w")
+    return "".join(letters)
+
+
+def _is_blank(text: str, start: int, end: int) -> bool:
+    return start == end or text[start:end].isspace()

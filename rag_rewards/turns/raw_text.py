@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from rag_rewards.documents import Result
-from rag_rewards.turns.blocks import documents_of
+from rag_rewards.turns.actions import end_of_forged_block, next_tag
+from rag_rewards.turns.blocks import results_in
 from rag_rewards.turns.dialects import Dialect
-from rag_rewards.turns.own_words import end_of_forged_block
-from rag_rewards.turns.segment import Segment
+from rag_rewards.turns.turn import Turn
 
 SEARCH_R1_ERROR = (
     "\nMy previous action is invalid. If I want to search, I should put the query between <search> "
@@ -29,8 +28,8 @@ def is_transcript(text: str, dialect: Dialect) -> bool:
     return start >= 0 and text.find(closing, start) >= 0
 
 
-def split_transcript(text: str, dialect: Dialect, error_texts: Sequence[str] = ()) -> list[Segment]:
-    """Return the turns of a transcript.
+def split_transcript(text: str, dialect: Dialect, error_texts: Sequence[str] = ()) -> list[Turn]:
+    """Return the turns of a transcript, without their queries and answers.
 
     A results block belongs to the environment if only white space separates it from a complete
     query before it; a turn ends with it. An error text of the environment ends a turn too. A
@@ -38,39 +37,22 @@ def split_transcript(text: str, dialect: Dialect, error_texts: Sequence[str] = (
     a results block is not trusted.
     """
     if not is_transcript(text, dialect):
-        return [Segment(text=text)]
+        return [Turn(text=text)]
     # The search for tags alone is faster, because all of them begin with the same character.
     cuts = _cuts(text, dialect, tuple(error for error in error_texts if error and error in text))
-    segments: list[Segment] = []
+    turns: list[Turn] = []
     at = 0
     for start, end, is_block in cuts:
         observation = text[start:end]
         results = results_in(observation, dialect) if is_block else None
-        segments.append(
-            Segment(
-                text=text[at:start],
-                results=results,
-                observation=observation,
-                trusted=not is_block,
-            )
+        words = text[at:start]
+        turns.append(
+            Turn(text=words, results=results, observation=observation, trusted=not is_block)
         )
         at = end
-    if not segments or text[at:].strip():
-        segments.append(Segment(text=text[at:]))
-    return segments
-
-
-def results_in(observation: str, dialect: Dialect) -> tuple[Result, ...] | None:
-    """Return the documents of the first results block of an observation, None without a block."""
-    if dialect.block is None:
-        return documents_of(observation, dialect)
-    opening, closing = dialect.block
-    start = observation.find(opening)
-    if start < 0:
-        return None
-    start += len(opening)
-    end = observation.find(closing, start)
-    return documents_of(observation[start : end if end >= 0 else None], dialect)
+    if not turns or text[at:].strip():
+        turns.append(Turn(text=text[at:]))
+    return turns
 
 
 def _cuts(text: str, dialect: Dialect, error_texts: tuple[str, ...]) -> list[tuple[int, int, bool]]:
@@ -95,8 +77,8 @@ def _cuts(text: str, dialect: Dialect, error_texts: tuple[str, ...]) -> list[tup
         elif tag == opening_query:
             asks, is_open = -1, True
         elif tag == opening_block:
-            if asks >= 0 and _is_blank(text, asks, match.start()):
-                end = _end_of_block(names, i, closing_block)
+            if asks >= 0 and not text[asks : match.start()].strip():
+                end = next_tag(names, i, closing_block)
                 if end < 0:
                     cuts.append((asks, len(text), True))
                     break
@@ -107,17 +89,6 @@ def _cuts(text: str, dialect: Dialect, error_texts: tuple[str, ...]) -> list[tup
             asks = -1
         i += 1
     return cuts
-
-
-def _end_of_block(names: list[str], i: int, closing: str) -> int:
-    for j in range(i + 1, len(names)):
-        if names[j] == closing:
-            return j
-    return -1
-
-
-def _is_blank(text: str, start: int, end: int) -> bool:
-    return start == end or text[start:end].isspace()
 
 
 @lru_cache(maxsize=64)

@@ -1,24 +1,22 @@
-"""A rollout in any form as a list of turns."""
+"""A rollout in any form as a list of turns, and the counts of its turns."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
 
-from rag_rewards.documents import Message, Result
 from rag_rewards.errors import DataError, RowError, UsageError
+from rag_rewards.row_types import Message, Result
 from rag_rewards.settings import about
-from rag_rewards.text.boxed import last_box
+from rag_rewards.text.normalize import squad
 from rag_rewards.text.response import strip_end_of_sequence
-from rag_rewards.text.thinking import without_thinking
-from rag_rewards.turns.calls import QUERY_FIELDS
-from rag_rewards.turns.conversation import has_tools, split_messages
+from rag_rewards.turns.actions import Position, read_tags, read_tools
+from rag_rewards.turns.conversation import QUERY_FIELDS, exchanges, has_tools, split_messages
 from rag_rewards.turns.dialects import (
     DIALECTS,
-    R1_SEARCHER,
-    RESEARCH,
     SEARCH_R1,
     THINK,
     TOOLS,
@@ -27,13 +25,8 @@ from rag_rewards.turns.dialects import (
     has_block,
     has_query,
 )
-from rag_rewards.turns.own_words import OwnWords, Section, read_own_words
 from rag_rewards.turns.raw_text import SEARCH_R1_ERROR, is_transcript, split_transcript
-from rag_rewards.turns.segment import Segment, segments_of_rows
-from rag_rewards.turns.turn import Turn, TurnRow, in_order
-
-CUT_OFF = frozenset(("length", "max_turns"))
-"""The values of `finish_reason` of a rollout that a limit ended."""
+from rag_rewards.turns.turn import Turn, TurnRow
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -162,40 +155,61 @@ def read_trajectory(
     >>> run.dialect.name, [turn.queries for turn in run.turns], run.answer
     ('search-r1', [('a',), ()], 'b')
     """
-    dialect = _named(reading.dialect)
     if turns is not None:
-        segments = segments_of_rows(turns)
-        dialect = dialect or _dialect(segments)
-    elif not isinstance(response, str):
-        tools = has_tools(response)
-        dialect = dialect or (TOOLS if tools else _dialect_of_messages(response))
-        segments = split_messages(response, dialect, reading.query_fields, reading.tools)
-        if not segments:
-            raise RowError("the messages contain no assistant message", "response")
+        dialect, read = _of_rows(turns, reading)
+    elif isinstance(response, str):
+        dialect, read = _of_transcript(response, reading)
     else:
-        text = strip_end_of_sequence(response)
-        dialect = dialect or dialect_of([text], [None], has_tools=False)
-        if reading.results_from == "environment" and is_transcript(text, dialect):
-            raise DataError(
-                "a transcript cannot show which results are from the environment: write the field "
-                "turns or chat messages, or set results_from=text",
-                "response",
-            )
-        own = (SEARCH_R1_ERROR,) if dialect is SEARCH_R1 else ()
-        segments = split_transcript(text, dialect, (*own, *reading.error_texts))
-    last = len(segments) - 1
-    read: list[Turn] = []
+        dialect, read = _of_messages(response, reading)
+    stated = None if turns is None else [turn.given_queries for turn in turns]
+    last = len(read) - 1
     has_thought = False
-    for i, segment in enumerate(segments):
-        text = strip_end_of_sequence(segment.text)
+    for i, turn in enumerate(read):
+        text = strip_end_of_sequence(turn.text)
         if i == 0 and prefix:
             text = prefix + text
-        reason = finish_reason if i == last else None
-        classify = _tool_turn if dialect is TOOLS else _tag_turn
-        turn = classify(segment, text, dialect, i == last, reason, has_thought)
+        if text != turn.text:
+            turn = msgspec.structs.replace(turn, text=text)
+        position = Position(i == last, has_thought, finish_reason if i == last else None)
+        if dialect is TOOLS:
+            read[i] = read_tools(turn, dialect, position)
+        else:
+            read[i] = read_tags(turn, stated[i] if stated else None, dialect, position)
         has_thought = has_thought or THINK[1] in text
-        read.append(turn)
     return Trajectory(dialect, tuple(read))
+
+
+def _of_rows(turns: Sequence[TurnRow], reading: Reading) -> tuple[Dialect, list[Turn]]:
+    dialect = _named(reading.dialect) or dialect_of(
+        [turn.text for turn in turns], [turn.observation for turn in turns], has_tools=False
+    )
+    return dialect, [turn.turn(has_calls=dialect is TOOLS) for turn in turns]
+
+
+def _of_messages(messages: Sequence[Message], reading: Reading) -> tuple[Dialect, list[Turn]]:
+    dialect = _named(reading.dialect)
+    if dialect is None:
+        pairs = list(exchanges(messages))
+        words = [message.text for message, _ in pairs]
+        observations = ["".join(reply.text for reply in replies) for _, replies in pairs]
+        dialect = dialect_of(words, observations, has_tools(messages))
+    turns = split_messages(messages, dialect, reading.query_fields, reading.tools)
+    if not turns:
+        raise RowError("the messages contain no assistant message", "response")
+    return dialect, turns
+
+
+def _of_transcript(response: str, reading: Reading) -> tuple[Dialect, list[Turn]]:
+    text = strip_end_of_sequence(response)
+    dialect = _named(reading.dialect) or dialect_of([text], [None], has_tools=False)
+    if reading.results_from == "environment" and is_transcript(text, dialect):
+        raise DataError(
+            "a transcript cannot show which results are from the environment: write the field "
+            "turns or chat messages, or set results_from=text",
+            "response",
+        )
+    own = (SEARCH_R1_ERROR,) if dialect is SEARCH_R1 else ()
+    return dialect, split_transcript(text, dialect, (*own, *reading.error_texts))
 
 
 def _named(name: str) -> Dialect | None:
@@ -206,155 +220,54 @@ def _named(name: str) -> Dialect | None:
     return DIALECTS[name]
 
 
-def _dialect(segments: list[Segment]) -> Dialect:
-    words = [segment.text for segment in segments]
-    return dialect_of(words, [segment.observation for segment in segments], has_tools=False)
+# --- counts --------------------------------------------------------------------------------------
 
 
-def _dialect_of_messages(messages: Sequence[Message]) -> Dialect:
-    words: list[str] = []
-    observations: list[str | None] = []
-    for message in messages:
-        if message.role == "assistant":
-            words.append(message.text)
-            observations.append(None)
-        elif words:
-            observations[-1] = (observations[-1] or "") + message.text
-    return dialect_of(words, observations, has_tools=False)
+class TurnCounts(msgspec.Struct, frozen=True):
+    """Counts of the turns of a rollout.
+
+    turns           number of turns
+    searches        turns with a query and with results, which can be empty
+    query_turns     turns with a query
+    empty           turns with a query to which the environment returned no document
+    queries         number of queries
+    repeated        queries that are equal to an earlier query of the rollout, after `squad`
+    malformed       turns with a name in `names`
+    names           number of turns with each name of a malformed turn
+    """
+
+    turns: int
+    searches: int
+    query_turns: int
+    empty: int
+    queries: int
+    repeated: int
+    malformed: int
+    names: dict[str, int]
 
 
-# --- one turn ------------------------------------------------------------------------------------
+def turn_counts(run: Trajectory) -> TurnCounts:
+    """Return the counts of the turns of a rollout.
 
-
-def _tag_turn(
-    segment: Segment,
-    text: str,
-    dialect: Dialect,
-    is_last: bool,
-    reason: str | None,
-    has_thought: bool,
-) -> Turn:
-    """Classify a turn whose actions are tags in its text."""
-    own = read_own_words(text, dialect)
-    if dialect is R1_SEARCHER:
-        own = _after_thinking(own, has_thought)
-    answers, written = own.answers, own.queries
-    given = segment.queries
-    asks = bool(written if given is None else given)
-    queries = _acting(written, dialect) if given is None else given
-    queries = tuple(query for query in map(dialect.clean, queries) if query)
-    # A query of the row that the text does not contain precedes an answer of the text.
-    answers_first = bool(answers) and (bool(written) or not given)
-    is_asked = asks and not (answers_first and segment.results is None)
-    names: set[str] = set()
-    if own.forged_results:
-        names.add("forged_results")
-    if own.unclosed_query and not (given and queries):
-        names.add("unclosed_query")
-    elif asks and not queries:
-        names.add("empty_query")
-    elif not asks and not answers and not is_last:
-        names.add("no_action")
-    if asks and any(action.is_answer for action in own.actions):
-        names.add("query_and_answer")
-    if answers_first and not is_last:
-        names.add("early_answer")
-    counts = is_last and answers_first
-    answer = _answer(text, answers, dialect, names) if counts else None
-    if reason in CUT_OFF:
-        names.add("truncated")
-    return _turn(segment, text, queries if is_asked else (), names, answer)
-
-
-def _after_thinking(own: OwnWords, has_thought: bool) -> OwnWords:
-    """Remove answers inside the thinking, which the prompt opens."""
-    if has_thought:
-        return own
-    end = own.end_of_thinking
-    return own._replace(actions=[a for a in own.actions if not a.is_answer or 0 <= end <= a.start])
-
-
-def _acting(queries: list[str], dialect: Dialect) -> tuple[str, ...]:
-    if not queries:
-        return ()
-    return (queries[0] if dialect.acts == "first" else queries[-1],)
-
-
-def _answer(text: str, answers: list[Section], dialect: Dialect, names: set[str]) -> str | None:
-    """Return the last of the answers, and add the names of what is wrong with it."""
-    if len(answers) > 1:
-        names.add("repeated_answer")
-    if text[answers[-1].end :].strip():
-        names.add("text_after_answer")
-    answer = answers[-1].text
-    if dialect is RESEARCH:
-        box = last_box(answer)
-        return None if box is None else box.strip()
-    return answer.strip()
-
-
-def _tool_turn(
-    segment: Segment,
-    text: str,
-    dialect: Dialect,
-    is_last: bool,
-    reason: str | None,
-    has_thought: bool,
-) -> Turn:
-    """Classify a turn whose queries are tool calls."""
-    calls, given = segment.calls, segment.queries or ()
-    count = (1 if given else 0) if calls is None else len(calls)
-    queries = tuple(query for query in map(dialect.clean, given) if query)
-    visible = visible_words(text)
-    own = read_own_words(visible, dialect)
-    names: set[str] = set()
-    if any(call.kind == "bad" for call in calls or ()):
-        names.add("bad_call")
-    elif not queries and (given or any(call.kind == "search" for call in calls or ())):
-        names.add("empty_query")
-    elif not count and not is_last:
-        names.add("no_action")
-    if count and own.answers:
-        names.add("query_and_answer")
-    answer: str | None = None
-    if is_last and not count:
-        if own.answers:
-            answer = _answer(visible, own.answers, dialect, names)
-        elif reason != "length":
-            answer = visible.strip() or None
-    if reason in CUT_OFF:
-        names.add("truncated")
-    return _turn(segment, text, queries, names, answer, count)
-
-
-def visible_words(text: str) -> str:
-    """Return a text without thinking, which the prompt may have opened."""
-    end = text.find(THINK[1])
-    if end >= 0 and THINK[0] not in text[:end]:
-        text = text[end + len(THINK[1]) :]
-    return without_thinking(text)
-
-
-def _turn(
-    segment: Segment,
-    text: str,
-    queries: tuple[str, ...],
-    names: set[str],
-    answer: str | None,
-    calls: int | None = None,
-) -> Turn:
-    row = segment.row
-    return Turn(
-        text=text,
-        queries=queries,
-        results=segment.results,
-        observation=segment.observation,
-        malformed=in_order(names),
-        trusted=segment.trusted,
-        calls=calls,
-        reasoning=segment.reasoning,
-        answer=answer,
-        token_span=segment.token_span,
-        token_ids=row.token_ids if row else None,
-        reward=row.reward if row else None,
+    >>> counts = turn_counts(read_trajectory("<search>a</search><information></information>b"))
+    >>> counts.turns, counts.searches, counts.empty
+    (2, 1, 1)
+    """
+    query_turns = [turn for turn in run.turns if turn.queries]
+    queries = [query for turn in query_turns for query in turn.queries]
+    names = Counter(name for turn in run.turns for name in turn.malformed)
+    return TurnCounts(
+        turns=len(run.turns),
+        searches=run.searches,
+        query_turns=len(query_turns),
+        empty=sum(not turn.results for turn in query_turns),
+        queries=len(queries),
+        repeated=len(queries) - len(set(map(normal_query, queries))),
+        malformed=sum(bool(turn.malformed) for turn in run.turns),
+        names=dict(names),
     )
+
+
+def normal_query(query: str) -> str:
+    """Return a query after `squad`, or the query itself if nothing of it is left."""
+    return squad(query) or query

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rag_rewards.documents import Result
 from rag_rewards.errors import BackendError, RowError
+from rag_rewards.row_types import Result
 
 MEANINGS = {
     "unclosed_query": "a query opens and never closes",
@@ -70,9 +70,28 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
             flat.extend((item,) if isinstance(item, Result) else item)
         return tuple(flat)
 
+    def turn(self, *, has_calls: bool) -> Turn:
+        """Return the row as a turn without its answer and the queries in its words.
+
+        `has_calls` is whether queries are tool calls, where the queries of the row are one call.
+        """
+        queries = self.given_queries or ()
+        is_empty = bool(queries) and not any(map(str.strip, queries))
+        return Turn(
+            text=self.text,
+            queries=queries,
+            results=self.flat_results,
+            observation=self.observation,
+            malformed=("empty_query",) if is_empty else (),
+            calls=int(bool(queries)) if has_calls else None,
+            token_span=self.token_span,
+            token_ids=self.token_ids,
+            reward=self.reward,
+        )
+
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that was read from a rollout.
+    """A turn of a rollout. `actions` reads the queries, the answer and the malformed names.
 
     text         words of the policy; the first turn includes the prefix of the response
     queries      queries that the environment received, without outer white space and empty ones
@@ -103,11 +122,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     def is_search(self) -> bool:
         """Whether the turn has a query and the environment returned results, even empty ones."""
         return bool(self.queries) and self.results is not None
-
-
-def in_order(names: set[str]) -> tuple[str, ...]:
-    """Return the names of a malformed turn in the order of `NAMES`."""
-    return tuple(name for name in NAMES if name in names) if names else ()
 
 
 def check_turns(turns: Sequence[TurnRow], tokens: int | None) -> None:

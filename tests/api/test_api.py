@@ -17,6 +17,7 @@ RELEASED = json.loads(Path(__file__).with_name("public-names.json").read_text("u
 
 ASK = "`ask` says which answers a judge decides on: the rules give no certainty"
 UNDECIDED = f"`undecided` says what an undecided answer earns, in place of `strict`; {ASK}"
+SPELLING = "`equivalences` is in place of `fold_accents`, `numbers` and `dates`"
 PROMPT = "the options of the prompt are one value, `prompt=PromptOptions(…)`"
 CHANGES: dict[str, str] = dict.fromkeys(
     (
@@ -27,9 +28,11 @@ CHANGES: dict[str, str] = dict.fromkeys(
 ) | {
     "class rag_rewards.Scorer": PROMPT,
     "function rag_rewards.Scorer.load": PROMPT,
-    "class rag_rewards.rewards.AnswerMatch": UNDECIDED,
-    "class rag_rewards.rewards.Outcome": UNDECIDED,
-    "class rag_rewards.rewards.Grounding": "`counts` is in place of `strict`",
+    "class rag_rewards.rewards.AnswerMatch": f"{UNDECIDED}; {SPELLING}",
+    "class rag_rewards.rewards.Outcome": f"{UNDECIDED}; {SPELLING}",
+    "class rag_rewards.rewards.Grounding": f"`counts` is in place of `strict`; {SPELLING}",
+    "class rag_rewards.rewards.Format": "`tags` is optional",
+    "class rag_rewards.rewards.TagCount": "`tags` is optional",
     "option evaluate --resume": "evidence in the rows and `--judge-cache` are in its place",
     "option evaluate --label": "`calibrate --label` is in its place",
     "option evaluate -l": "`calibrate --label` is in its place",

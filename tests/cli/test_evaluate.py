@@ -37,7 +37,8 @@ def test_values_counts_and_intervals(cli):
     assert set(relevance["values"]) == {"relevance", "precision", "recall"}
     assert (passed["unit"], passed["units"], passed["prompts"]) == ("group", 8, 8)
     assert result["signature"].endswith(
-        ' evaluate by=[] metrics=["em","relevance","pass@2"] resamples=100 seed=0'
+        ' evaluate {"settings":{"by":[],"metrics":["em","relevance","pass@2"],'
+        '"resamples":100,"seed":0}}'
     )
 
 
@@ -82,7 +83,7 @@ def test_tables(cli, write):
     assert "judge: 2 rows left out, the first: row a: verdicts.accuracy: missing" in ran.out
     assert "line 3: not JSON" in ran.out
     assert "by hops" in ran.out
-    assert 'metrics=["em","judge","pass@2"]' in ran.err
+    assert '"metrics":["em","judge","pass@2"]' in ran.err
 
 
 def test_control_characters_of_rows_are_not_printed(cli, write):
@@ -256,7 +257,7 @@ def test_questions_that_almost_no_method_answers(cli, write, tmp_path):
     [report] = result["runs"][0]["metrics"]
     assert report["counts"] == {"correct": 0, "uncertain": 1, "rows": 2}
     assert values_of(report)["hallucination"] == 0.5
-    assert 'questions="' in result["signature"]
+    assert '"questions":"' in result["signature"]
     everything = evaluate_json(cli, *arguments)
     assert everything["runs"][0]["rows"] == 4
     assert "questions" not in everything["signature"]

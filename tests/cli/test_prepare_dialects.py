@@ -11,8 +11,8 @@ from rag_rewards import decode_row, recipe
 from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.recipes.search_r1 import SEARCH_PROMPTS
 from rag_rewards.text.normalize import squad
+from rag_rewards.turns.actions import read_own_words
 from rag_rewards.turns.dialects import DIALECTS
-from rag_rewards.turns.own_words import read_own_words
 
 AGENTS = [
     name for name, definition in RECIPES.items() if definition.prompt == SEARCH_PROMPTS["search-r1"]

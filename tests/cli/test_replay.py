@@ -213,7 +213,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from rag_rewards.reward import as_reward
-from rag_rewards.definition import HardenedSetting, Recipe, RecipeDefinition
+from rag_rewards.definition import HardenedSetting, RecipeDefinition
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.prompts import OutputForm
 from rag_rewards.settings import Part, about
 

@@ -8,14 +8,13 @@ from fuzz_texts import TAGS, any_texts, texts
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
+from rag_rewards_adapters.token_masks import runs, spans_in_response, turns_of_mask
 
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error
-from rag_rewards.turns.counts import turn_counts
 from rag_rewards.turns.dialects import DIALECTS
-from rag_rewards.turns.masks import runs, spans_in_response, turns_of_mask
 from rag_rewards.turns.order import is_balanced, is_well_formed
-from rag_rewards.turns.trajectory import Reading, Trajectory, read_trajectory
+from rag_rewards.turns.trajectory import Reading, Trajectory, read_trajectory, turn_counts
 from rag_rewards.turns.turn import NAMES
 
 agent_texts = st.one_of(

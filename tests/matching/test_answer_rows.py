@@ -1,7 +1,7 @@
 """The shares of attacks and honest answers that are right and wrong.
 
-The rows were written before their decisions were known, in three sets. Each later set was written
-after the rules had been repaired with the earlier ones.
+The rows were written before their decisions were known, in six sets. Each later set was written
+after the rules had been repaired with the earlier ones. Of the last three, a part is here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from rag_rewards.report.facts import facts_of
 from rag_rewards.report.statistics import Statistics, statistics
 from rag_rewards.report.turn_statistics import CREDIT, TurnStatistics, turn_drift
 from rag_rewards.rows import ScoredRow, decode_row
-from rag_rewards.turns.counts import turn_counts
+from rag_rewards.turns.trajectory import turn_counts
 
 ANSWER = {"text": "<think>So.</think><answer>Seine</answer>"}
 

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from rag_rewards import Rollout, Score
-from rag_rewards.definition import Recipe
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.reward import Component
 
 EPSILON = {"verl": 1e-6, "trl": 1e-4, "swift": 1e-8}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rag_rewards.compose import total
-from rag_rewards.definition import Recipe
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import recipe
 from rag_rewards.reward import Batch, Composite, Reward, Value
 from rag_rewards.rollout import TurnEntries

@@ -14,11 +14,11 @@ from rag_rewards.definition import (
     HardenedSetting,
     Loophole,
     Preset,
-    Recipe,
     RecipeDefinition,
     TrainingData,
 )
 from rag_rewards.prompts import OutputForm, Prompt
+from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.format import Format
@@ -96,10 +96,14 @@ QUOTE_FIRST = RecipeDefinition(
     },
     rejected=shared.REJECTED,
     loopholes=(
-        Loophole((7,), "of many answer sections the first counts", is_closed=True),
-        Loophole((16, 24), "an answer without a word earns the format's weight", is_closed=True),
-        Loophole((6,), "squad equates 3.14 with 314", is_closed=True),
-        Loophole((13,), "a well-formed wrong answer earns the weight of the format: by definition"),
+        Loophole((7,), "of many answer sections the first counts"),
+        Loophole((16, 24), "an answer without a word earns the format's weight"),
+        Loophole((6,), "squad equates 3.14 with 314"),
+        Loophole(
+            (13,),
+            "a well-formed wrong answer earns the weight of the format: by definition",
+            is_open=True,
+        ),
     ),
     deviations=("white space between the sections is allowed",),
 )

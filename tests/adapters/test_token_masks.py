@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from notation import answer, information, search
-
-from rag_rewards import DataError, Rollout
-from rag_rewards.turns.masks import (
+from rag_rewards_adapters.token_masks import (
     runs,
     spans_in_response,
     spans_of_lists,
@@ -16,12 +13,14 @@ from rag_rewards.turns.masks import (
     turns_of_spans,
 )
 
+from rag_rewards import DataError, Rollout
+
 PIECES = [
-    search("a"),
-    "\n" + information("Doc 1(Title: T) b") + "\n",
-    search("c"),
-    information(""),
-    answer("d"),
+    "<search>a</search>",
+    "\n<information>Doc 1(Title: T) b</information>\n",
+    "<search>c</search>",
+    "<information></information>",
+    "<answer>d</answer>",
 ]
 MASK = [1, 0, 1, 0, 1]
 

@@ -31,7 +31,7 @@ from rag_rewards.scoring import rollout_dump
 from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
 from rag_rewards.scoring.rotating_file import RotatingFile
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(name for name in RECIPES if (ROOT / "examples" / f"{name}.jsonl").is_file())
 
 

@@ -18,7 +18,7 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.replay import ReplayResult, Variation, replay
 from rag_rewards.testing import TableJudge, TablePolicy
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def example(name: str) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rag_rewards.errors import DataError
+from rag_rewards.turns.blocks import results_in
 from rag_rewards.turns.dialects import DIALECTS, dialect_of
-from rag_rewards.turns.raw_text import results_in
 from rag_rewards.turns.turn import TurnRow
 
 Span = tuple[int, int]

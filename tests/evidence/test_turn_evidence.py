@@ -53,6 +53,16 @@ def test_contexts_of_texts():
     assert policy.requests[0].responses == (tuple(map(ord, "Paris")),)
 
 
+def test_incomplete_evidence_is_replaced_completely():
+    """Both terms of a difference come from one model."""
+    earlier = {"prior": [[-9.0]], "after": [[[-9.0]]], "random": [[[[-9.0]]]]}
+    settings = {"gain.baseline": "empty"}
+    (result,), _ = gather([row(turn_logprobs=earlier)], settings=settings)
+    assert result.turn_logprobs.prior != ((-9.0,),)
+    assert result.turn_logprobs.empty is not None
+    assert result.turn_logprobs.random is None
+
+
 def test_contexts_of_token_spans_keep_the_ids():
     prompt, first, reply = (1, 2), (3, 4, 5), (6, 7)
     turns = [
