@@ -285,7 +285,7 @@ def _problem_of(key: str, value: Any) -> str:
     return ""
 
 
-def _whole_key(key: str, candidates: Mapping[str, Any]) -> str:
+def _whole_key(key: str, candidates: Collection[str]) -> str:
     """Return the full key of a last part that is unambiguous: `tau` becomes `length.tau`."""
     whole = [k for k in candidates if k.endswith(f".{key}")]
     return whole[0] if key not in candidates and len(whole) == 1 else key
@@ -351,7 +351,7 @@ def current_settings(recorded: Mapping[str, Any], keys: Collection[str]) -> dict
 
 
 def _unknown(key: str, candidates: list[str], recipe: str) -> str:
-    replacement = replacement_of(key)
+    replacement = _whole_key(replacement_of(key) or "", candidates)
     if replacement in candidates:
         return f"recipe {recipe} has no setting {key!r} since version 0.8.0; use {replacement!r}"
     return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, candidates)}"

@@ -89,6 +89,8 @@ def test_null_and_whole_numbers():
         ("arena", {"metric": "bleu"}, "setting accuracy.metric: Invalid enum value 'bleu'"),
         ("arena", {"relevance.min_precision": 2}, "setting relevance.min_precision: Expected"),
         ("arena", {"accuracy.strict": "yes"}, "has no setting .* 0.8.0; use 'accuracy.undecided'"),
+        ("arena", {"dates": True}, "no setting 'dates' since version 0.8.0; use 'accuracy.equi"),
+        ("igpo", {"outcome.metric": "f1"}, "'outcome.metric' since version 0.8.0; use 'metric'"),
         ("lear", {"length.tau": 0}, "setting length.tau: Expected float > 0"),
         ("lear", {"answers": []}, "setting answers: Expected array of length >= 1"),
         ("lear", {"answers": "r,x"}, r"setting answers\[1\]: Invalid enum value 'x'"),

@@ -287,9 +287,8 @@ class _Answer:
             negations = self._negations(at + 1)
             modals = role.auxiliaries & self.question.keys
             unexplained = [word for word in unexplained if word not in role.negations | modals]
-            after = self.words[at + 1]
-            is_determiner = not after.separator and after.folded not in role.function
-            if negations != 1 or is_determiner:  # "No, he did", "no one knows"
+            is_clause = self.words[at + 1].separator in (",", ".")
+            if negations != 1 or not is_clause:  # "No, he did", "no one knows"
                 return _undecided(unexplained or [word.folded for word in self.words[at + 1 :]])
         if first not in expected | other:
             if is_refusal(self.text):

@@ -32,6 +32,8 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "class rag_rewards.rewards.Outcome": f"{UNDECIDED}; {SPELLING}",
     "class rag_rewards.rewards.Grounding": f"`counts` is in place of `strict`; {SPELLING}",
     "class rag_rewards.rewards.Format": "`tags` is optional",
+    "class rag_rewards.rewards.MaskedAnswer": SPELLING,
+    "class rag_rewards.rewards.Relevance": "`tags` is optional",
     "class rag_rewards.rewards.TagCount": "`tags` is optional",
     "option evaluate --resume": "evidence in the rows and `--judge-cache` are in its place",
     "option evaluate --label": "`calibrate --label` is in its place",

@@ -17,3 +17,28 @@ def test_private_characters_of_a_document_are_no_gold_answer(gold: list[str]) ->
 def test_an_alias_without_spaces_is_found_beside_private_characters() -> None:
     assert mentioned_answers("日本の首都は\ue001東京です", [["東京"], ["京都"]]) == [True, False]
     assert stated_answers("日本の首都は東京です", [["東京"], ["京都"]]) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("gold", "statement"),
+    [
+        ("seven", "It has 7 units."),
+        ("7", "It has seven units."),
+        ("gray", "The sky is grey."),
+        ("a fly", "It eats flies."),
+        ("colorful", "It is a colourful bird."),
+        ("FBI", "The F. B. I. did it."),
+        ("Istanbul", "The city is İstanbul."),
+        ("Marchetti", "It was **Mar**chetti."),
+        ("São Paulo", "It is Sao Paulo."),
+        ("Johnson and Johnson", "It is Johnson & Johnson."),
+    ],
+)
+def test_the_search_for_a_gold_answer_finds_its_spellings(gold: str, statement: str) -> None:
+    assert stated_answers(statement, [gold]) == mentioned_answers(statement, [gold]) == [True]
+
+
+def test_a_gold_answer_with_many_aliases_is_found() -> None:
+    aliases = [f"Name {chr(97 + number % 26)}{number}x" for number in range(200)]
+    assert stated_answers("It is Paris.", [*aliases, "Paris"]) == [True]
+    assert agrees("It is Paris.", [*aliases, "Paris"], "", ["Paris is large."])
