@@ -9,13 +9,14 @@ from pathlib import Path
 from rag_rewards.text.refusal_words import english, foreign
 
 PAGE = Path(__file__).with_name("languages.md")
+NAMES = {"en": "English", "nl": "Dutch", "pl": "Polish", "tr": "Turkish"}
+"""Languages that have no phrases of refusals, or whose phrases are in another table."""
 INTRO = """# Languages
 
 The rules of the [hardened profile](hardened.md) read English and the languages below. Two tables
 of the package contain the words: `rag_rewards/matching/languages.json` for answers and
-`rag_rewards/text/refusal_words.json` for refusals. The words of all languages are read in each
-text. A function word that is also an English word, such as “die”, explains nothing beside an
-English question.
+`rag_rewards/text/refusal_words.json` for refusals. An answer is
+read in English and in the languages of its question.
 
 `python docs/build_languages.py` writes this page.
 
@@ -68,7 +69,7 @@ LIMITS = """
 def page() -> str:
     """Return the page."""
     table = files("rag_rewards.matching").joinpath("languages.json").read_text("utf-8")
-    names = {"en": "English"} | {code: each.name for code, each in foreign().items()}
+    names = NAMES | {code: each.name for code, each in foreign().items()}
     answers = [_answers(code, names[code], roles) for code, roles in json.loads(table).items()]
     phrases = {"en": sorted(english().phrases)}
     phrases |= {code: list(each.phrases) for code, each in foreign().items()}
