@@ -1,22 +1,24 @@
-"""Citations of the supporting documents: recall and precision (CTRL-RAG)."""
+"""Citations: recall and precision (CTRL-RAG), and sufficiency for a statement (Ground-GRPO)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rewards.correctness import f1_of
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.citations import CITATION, PATTERN, cited_labels, compiled
+from rag_rewards.text.citations import CITATION, PATTERN, cited_labels, compiled, strip_markers
 from rag_rewards.text.forgeries import without_forgeries
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import statements
 from rag_rewards.text.thinking import without_preparation
+
+_MANY_COPIES = 3  # of whole documents in one answer
 
 
 def citation_recall(cited: Collection[str], supporting: Collection[str]) -> float:
@@ -41,6 +43,41 @@ def citation_precision(cited: Collection[str], supporting: Collection[str]) -> f
     """
     labels = set(cited)
     return len(labels & set(supporting)) / len(labels) if labels else 0.0
+
+
+def is_sufficient(
+    cited: Sequence[str], entails: Callable[[Sequence[str]], bool], *, minimal: bool = False
+) -> bool:
+    """Return whether the cited documents together entail a statement.
+
+    With `minimal`, no cited document may be superfluous: without any one of them, the others must
+    not entail the statement. Source: Ground-GRPO, Eq. 2 and introduction ("minimal yet
+    sufficient").
+    """
+    if not cited or not entails(cited):
+        return False
+    if not minimal or len(cited) == 1:
+        return True
+    return not any(entails([c for c in cited if c != left_out]) for left_out in cited)
+
+
+def document_of(rollout: Rollout, label: str) -> Document:
+    """Return the document with this label."""
+    return (rollout.documents or ())[rollout.labels.index(label)]
+
+
+def premise_of(rollout: Rollout, labels: Sequence[str]) -> str:
+    """Return the cited documents as one premise, in the order of the citations."""
+    return "\n".join(document_of(rollout, label).premise for label in labels)
+
+
+def copies_documents(rollout: Rollout, answer: str, pattern: re.Pattern[str]) -> bool:
+    """Return whether an answer contains all documents, or three, as a whole."""
+    texts = [document.text.strip().rstrip(".") for document in rollout.documents or ()]
+    if len(texts) < 2:
+        return False
+    bare = strip_markers(answer, pattern)
+    return sum(bool(text) and text in bare for text in texts) >= min(_MANY_COPIES, len(texts))
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
-
-import msgspec
 
 from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need
 from rag_rewards.matching.gold import Required, in_memory
-from rag_rewards.matching.mentions import agrees, rivals, stated_answers
+from rag_rewards.matching.mentions import agrees, stated_answers
+from rag_rewards.rewards.checked_statements import (
+    CheckedStatement,
+    statement_details,
+    stating_answer,
+    without_rivals,
+)
+from rag_rewards.rewards.citation import (
+    document_of,
+    is_sufficient,
+    premise_of,
+)
 from rag_rewards.rewards.correctness import supported_answers
 from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
-from rag_rewards.rollout import Document, Rollout, Score
+from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.citations import CITATION, PATTERN, compiled, split_valid, strip_markers
+from rag_rewards.text.citations import CITATION, PATTERN, compiled, split_valid
 from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.text.hidden import is_unreadable, shown
+from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import EQUIVALENCES, Equivalences, NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, merged, statements
 
@@ -29,43 +38,6 @@ Aggregate = Literal["sum", "mean", "answers"]
 JudgeBy = Literal["nli", "gold"]
 EarnedBy = Literal["any", "grounded"]
 Counts = Literal["mentioned", "supported"]
-_MANY_COPIES = 3  # of whole documents in one answer
-
-
-def is_sufficient(
-    cited: Sequence[str], entails: Callable[[Sequence[str]], bool], *, minimal: bool = False
-) -> bool:
-    """Return whether the cited documents together entail a statement.
-
-    With `minimal`, no cited document may be superfluous: without any one of them, the others must
-    not entail the statement. Source: Ground-GRPO, Eq. 2 and introduction ("minimal yet
-    sufficient").
-    """
-    if not cited or not entails(cited):
-        return False
-    if not minimal or len(cited) == 1:
-        return True
-    return not any(entails([c for c in cited if c != left_out]) for left_out in cited)
-
-
-def aggregate_sum(credits: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the sums of the (exact match, citation) credits of all statements.
-
-    Source: Ground-GRPO, Eq. 1 and 2.
-    """
-    return math.fsum(c[0] for c in credits), math.fsum(c[1] for c in credits)
-
-
-class _Checked(msgspec.Struct, frozen=True, gc=False):
-    """A statement of the answer after it was compared with the gold answers and its citations.
-
-    answers     indices of the required answers that it contains
-    sufficient  whether its citations are sufficient; None if it contains no required answer
-    """
-
-    statement: Statement
-    answers: tuple[int, ...]
-    sufficient: bool | None
 
 
 @dataclass(frozen=True)
@@ -245,21 +217,16 @@ class Grounding:
             return _score(0.0, 0.0, reward, float(refused and not answerable), details)
         checked = [self._check(rollout, statement, forms) for statement in parts]
         if self.counts == "supported" and rollout.answer_kind != "claims":
-            checked = _without_rivals(rollout, checked, answer, pattern)
+            checked = without_rivals(rollout, checked, answer, pattern)
         matched, cited = self._credit(rollout, checked)
-        details["statements"] = [_detail(item, rollout.labels) for item in checked]
+        details["statements"] = [statement_details(item, rollout.labels) for item in checked]
         matches = self._matches(rollout, checked)
         if self.earned_by == "grounded" and matched + cited <= 0:
             reward = 0.0
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 
     def _forms(self) -> GoldForms:
-        return GoldForms(
-            normalizer(
-                self.normalizer,
-                equivalences=self.equivalences,
-            )
-        )
+        return GoldForms(normalizer(self.normalizer, equivalences=self.equivalences))
 
     def _answerable(self, rollout: Rollout) -> bool:
         if rollout.answerable is None:
@@ -308,10 +275,10 @@ class Grounding:
 
     # -- one statement --
 
-    def _check(self, rollout: Rollout, statement: Statement, forms: GoldForms) -> _Checked:
+    def _check(self, rollout: Rollout, statement: Statement, forms: GoldForms) -> CheckedStatement:
         answers = tuple(self._answers_in(rollout, statement, forms))
         sufficient = self._sufficient(rollout, statement, answers, forms) if answers else None
-        return _Checked(statement, answers, sufficient)
+        return CheckedStatement(statement, answers, sufficient)
 
     def _answers_in(
         self, rollout: Rollout, statement: Statement, forms: GoldForms
@@ -340,7 +307,7 @@ class Grounding:
         sources = None
         if self.judge_by == "gold":
             cited, _ = split_valid(statement.cited, rollout.labels)
-            sources = [_document(rollout, label).premise for label in cited]
+            sources = [document_of(rollout, label).premise for label in cited]
         stated = stated_answers(statement.text, rollout.gold, rollout.question or "", sources)
         yield from (i for i, is_stated in enumerate(stated) if is_stated)
 
@@ -360,7 +327,7 @@ class Grounding:
             return self._gold_sufficient(rollout, statement, cited, answers, forms)
 
         def entails(labels: Sequence[str]) -> bool:
-            return self._entails(rollout, _premise(rollout, labels), statement.text)
+            return self._entails(rollout, premise_of(rollout, labels), statement.text)
 
         return is_sufficient(cited, entails, minimal=self.minimal)
 
@@ -376,7 +343,7 @@ class Grounding:
             statement.text,
             rollout.gold,
             rollout.question or "",
-            [_document(rollout, label).premise for label in cited],
+            [document_of(rollout, label).premise for label in cited],
             closely=self.judge_by == "gold" or len(cited) > 1,
         )
 
@@ -400,7 +367,7 @@ class Grounding:
             for gold, alias in zip(forms.of(rollout.gold[i]), rollout.gold[i], strict=True)
             if rollout.answer_kind == "claims" or _contains(normal, statement.text, gold, alias)
         ]
-        texts = [_document(rollout, label).text for label in cited]
+        texts = [document_of(rollout, label).text for label in cited]
         return any(
             _contains(forms.of((text,))[0], text, *answer) for text in texts for answer in stated
         )
@@ -425,23 +392,23 @@ class Grounding:
         cited, invalid = split_valid(statement.cited, rollout.labels)
         if invalid or not cited:
             return
-        yield EntailmentNeed(_premise(rollout, cited), statement.text)
+        yield EntailmentNeed(premise_of(rollout, cited), statement.text)
         if self.minimal and len(cited) > 1:
             for left_out in cited:
                 rest = [label for label in cited if label != left_out]
-                yield EntailmentNeed(_premise(rollout, rest), statement.text)
+                yield EntailmentNeed(premise_of(rollout, rest), statement.text)
 
     # -- all statements --
 
-    def _matches(self, rollout: Rollout, checked: Sequence[_Checked]) -> set[int]:
+    def _matches(self, rollout: Rollout, checked: Sequence[CheckedStatement]) -> set[int]:
         """Return the required answers that count."""
         mentioned = {i for item in checked for i in item.answers}
         if self.counts == "mentioned":
             return mentioned
-        return {i for i in mentioned if self._is_cited(_stating(checked, i))}
+        return {i for i in mentioned if self._is_cited(stating_answer(checked, i))}
 
-    def _credit(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
-        """Return the exact match and the citation credit of the whole answer."""
+    def _credit(self, rollout: Rollout, checked: Sequence[CheckedStatement]) -> tuple[float, float]:
+        """Return the exact match and the citation credit of the whole answer (Eq. 1 and 2)."""
         if self.aggregate == "answers":
             return self._credit_answers(rollout, checked)
         credits = [
@@ -449,14 +416,18 @@ class Grounding:
             for item in checked
             if item.answers and (item.sufficient or self.counts == "mentioned")
         ]
-        matched, cited = aggregate_sum(credits)
+        if not credits:
+            return 0.0, 0.0
         n = len(checked) if self.aggregate == "mean" else 1
-        return (matched / n, cited / n) if n else (0.0, 0.0)
+        matched, cited = (math.fsum(column) for column in zip(*credits, strict=True))
+        return matched / n, cited / n
 
-    def _credit_answers(self, rollout: Rollout, checked: Sequence[_Checked]) -> tuple[float, float]:
+    def _credit_answers(
+        self, rollout: Rollout, checked: Sequence[CheckedStatement]
+    ) -> tuple[float, float]:
         matched = cited = 0.0
         for i in range(len(rollout.gold)):
-            stating = _stating(checked, i)
+            stating = stating_answer(checked, i)
             is_cited = self._is_cited(stating)
             if is_cited or (stating and self.counts == "mentioned"):
                 matched += self.match
@@ -466,7 +437,7 @@ class Grounding:
             n = max(n, len(checked))
         return matched / n, cited / n
 
-    def _is_cited(self, stating: Sequence[_Checked]) -> bool:
+    def _is_cited(self, stating: Sequence[CheckedStatement]) -> bool:
         """Return whether the statements of one required answer have a correct citation."""
         if not self.every:
             return any(item.sufficient for item in stating)
@@ -474,42 +445,9 @@ class Grounding:
         return bool(cited) and all(cited)
 
 
-def _without_rivals(
-    rollout: Rollout, checked: Sequence[_Checked], answer: str, pattern: re.Pattern[str]
-) -> list[_Checked]:
-    """Return statements of which none states an answer that another one states otherwise.
-
-    An answer with text that a reader cannot see states nothing, nor does one that copies documents.
-    """
-    if not any(item.sufficient for item in checked):
-        return list(checked)  # no answer counts
-    texts = [item.statement.text for item in checked]
-    has_rival = rivals(texts, rollout.gold, rollout.question or "")
-    if is_unreadable(answer) or _copies(rollout, answer, pattern):
-        has_rival = [True] * len(texts)
-    return [
-        msgspec.structs.replace(item, answers=()) if is_rivaled else item
-        for item, is_rivaled in zip(checked, has_rival, strict=True)
-    ]
-
-
-def _copies(rollout: Rollout, answer: str, pattern: re.Pattern[str]) -> bool:
-    """Return whether an answer contains all documents, or three, as a whole."""
-    texts = [document.text.strip().rstrip(".") for document in rollout.documents or ()]
-    if len(texts) < 2:
-        return False
-    bare = strip_markers(answer, pattern)
-    return sum(bool(text) and text in bare for text in texts) >= min(_MANY_COPIES, len(texts))
-
-
 @in_memory
 def _squad_forms(required: Required) -> tuple[str, ...]:
     return tuple(squad(alias) for aliases in required for alias in aliases)
-
-
-def _stating(checked: Sequence[_Checked], answer: int) -> list[_Checked]:
-    """Return the statements that contain a required answer."""
-    return [item for item in checked if answer in item.answers]
 
 
 def _score(
@@ -523,29 +461,6 @@ def _score(
     )
 
 
-def _detail(item: _Checked, labels: Collection[str]) -> dict[str, Any]:
-    valid, invalid = split_valid(item.statement.cited, labels)
-    detail: dict[str, Any] = {
-        "text": item.statement.text,
-        "cited": list(valid),
-        "answers": len(item.answers),
-    }
-    if item.sufficient is not None:
-        detail["supported"] = item.sufficient
-    if invalid:
-        detail["invalid"] = list(invalid)
-    return detail
-
-
 def _contains(normal: str, raw: str, gold: str, alias: str) -> bool:
     """Return whether a text contains an alias; as written if the alias has no normalized form."""
     return gold in normal if gold else alias.strip().casefold() in raw.casefold()
-
-
-def _document(rollout: Rollout, label: str) -> Document:
-    return (rollout.documents or ())[rollout.labels.index(label)]
-
-
-def _premise(rollout: Rollout, labels: Sequence[str]) -> str:
-    """Return the cited documents as one premise, in the order of the citations."""
-    return "\n".join(_document(rollout, label).premise for label in labels)

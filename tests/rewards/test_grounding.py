@@ -15,8 +15,8 @@ from rag_rewards import DataError, Document, Rollout
 from rag_rewards.evidence.needs import EntailmentNeed
 from rag_rewards.recipes import recipe
 from rag_rewards.rewards import Format, Grounding, RefusalDetector
+from rag_rewards.rewards.citation import is_sufficient
 from rag_rewards.rewards.correctness import supported_answers
-from rag_rewards.rewards.grounding import is_sufficient
 from rag_rewards.rollout import Entailment, Similarity
 from rag_rewards.text.sections import Tags
 
