@@ -15,18 +15,18 @@ INTRO = """# Languages
 
 The rules of the [hardened profile](hardened.md) read English and the languages below. Two tables
 of the package contain the words: `rag_rewards/matching/languages.json` for answers and
-`rag_rewards/text/refusal_words.json` for refusals. An answer is
-read in English and in the languages of its question.
+`rag_rewards/text/refusal_words.json` for refusals. An answer is read in English and in the
+languages of its question.
 
 `python docs/build_languages.py` writes this page.
 
 ## Answers
 
 An answer is right if each of its words is explained. Function words explain themselves: “Die
-Antwort ist Paris.” Words that turn a meaning are never explained: “nicht Paris” and “Paris ou
-Rome” are undecided. In Chinese, Japanese and Thai, which are written without spaces, the function
-words are read between the gold answer and the other characters: “答案是巴黎”. Korean particles are
-read after the gold answer: “파리입니다”.
+Antwort ist Paris.” after a German question. Words that turn a meaning are never explained: “nicht
+Paris” and “Paris ou Rome” are undecided. In Chinese, Japanese and Thai, which are written without
+spaces, the function words are read between the gold answer and the other characters: “答案是巴黎”.
+Korean particles are read after the gold answer: “파리입니다”.
 
 | code | language | words that turn a meaning | alternatives | function words and particles |
 | --- | --- | --- | --- | --- |

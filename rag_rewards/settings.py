@@ -22,7 +22,7 @@ import msgspec
 from rag_rewards.errors import SettingError
 
 C = TypeVar("C")
-_LIMITS = ("gt", "ge", "lt", "le", "pattern", "min_length", "max_length")
+_LIMITS = ("gt", "ge", "lt", "le", "min_length", "max_length")
 """The names of the limits that settings have."""
 
 

@@ -88,7 +88,7 @@ def signatures(folder: Path, seed: str, code: str = PRINT) -> str:
 def test_the_digest_is_the_same_in_every_process(module: Path) -> None:
     first = signatures(module, "1")
     assert first == signatures(module, "2")
-    assert len(set(re.findall(r'code_digest="(\w{16})"', first))) == 8
+    assert len(set(re.findall(r'"code_digest":"(\w{16})"', first))) == 8
     assert "0x" not in first
     by_path = (
         "from rag_rewards.importing import import_object as load\n"

@@ -30,23 +30,25 @@ def test_the_page_is_up_to_date(build: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "expected"),
+    ("question", "text", "answer", "expected"),
     [
-        ("La risposta è Paris.", "Paris", "right"),
-        ("nicht Paris", "Paris", "undecided"),
-        ("Paris ou Rome", "Paris", "undecided"),
-        ("答案是巴黎", "巴黎", "right"),
-        ("파리입니다", "파리", "right"),
-        ("Ik weet het niet", "Paris", "wrong"),
-        ("Het is Paris", "Paris", "undecided"),
-        ("Парижа", "Париж", "undecided"),
-        ("Paris", "Париж", "undecided"),
-        ("Deutschland", "Germany", "undecided"),
-        ("東京都", "東京", "undecided"),
+        ("Was ist die Hauptstadt?", "Die Antwort ist Paris.", "Paris", "right"),
+        ("Qual è la capitale?", "La risposta è Paris.", "Paris", "right"),
+        ("Welke stad is het?", "Het is Paris", "Paris", "right"),
+        ("What is the capital?", "La risposta è Paris.", "Paris", "undecided"),
+        ("Was ist die Hauptstadt?", "nicht Paris", "Paris", "undecided"),
+        ("Quelle est la capitale ?", "Paris ou Rome", "Paris", "undecided"),
+        ("", "答案是巴黎", "巴黎", "right"),
+        ("", "파리입니다", "파리", "right"),
+        ("", "Ik weet het niet", "Paris", "wrong"),
+        ("", "Парижа", "Париж", "undecided"),
+        ("", "Paris", "Париж", "undecided"),
+        ("", "Deutschland", "Germany", "undecided"),
+        ("", "東京都", "東京", "undecided"),
     ],
 )
-def test_examples(text: str, answer: str, expected: str) -> None:
-    assert decide(text, [answer]).value == expected
+def test_examples(question: str, text: str, answer: str, expected: str) -> None:
+    assert decide(text, [answer], question).value == expected
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import takewhile
 
 from rag_rewards.matching.gold import Gold
 from rag_rewards.matching.question import EXTENDERS, Question, is_alternative, stem_of
@@ -13,6 +14,7 @@ from rag_rewards.matching.words import Word
 from rag_rewards.text.normalize import fold
 
 _LONGEST_PLACE = 4  # words
+_MOST_TITLES = 4  # before a name: "Rt. Hon. Prof. Dr."
 _AFTER_LABELS = frozenset((":", "—", "–", "-"))
 _ADDRESSES = frozenset("dr mr mrs ms miss prof professor sir dame hms rms ss uss".split())
 _ERAS = frozenset(("ad", "ce"))
@@ -114,8 +116,8 @@ class Explanations:
         "Pope John" is no answer to "Which king was it?".
         """
         after = at + 1
-        while after < len(self.words) and self.words[after].folded in self.role.titles:
-            after += 1
+        titles = self.words[after : at + _MOST_TITLES]
+        after += sum(1 for _ in takewhile(lambda each: each.folded in self.role.titles, titles))
         if not self._is_mention(after) or self.words[after].separator.strip("."):
             return False
         asked = self.question.types & self.role.titles

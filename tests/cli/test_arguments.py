@@ -151,7 +151,7 @@ def test_invalid_citation_patterns(cli, pattern, message):
 @pytest.mark.parametrize("text", ["1e-3", "0.001", "1.0E-3"])
 def test_notations_of_a_number(cli, text):
     result = cli("score", EXAMPLE, "-r", "arena", "-o", "/dev/null", "--set", f"bonus.value={text}")
-    assert " arena bonus.value=0.001\n" in result.err
+    assert ' arena {"settings":{"bonus.value":0.001}}\n' in result.err
 
 
 def aliases(form):
@@ -219,7 +219,7 @@ def test_set_takes_precedence_over_config(cli, tmp_path):
     message = cli(
         "score", EXAMPLE, "--config", path, "--set", "bonus.value=7", "-o", "/dev/null"
     ).err
-    assert ' arena accuracy.metric="f1" bonus.value=7 hardened\n' in message
+    assert ' arena hardened {"settings":{"accuracy.metric":"f1","bonus.value":7}}\n' in message
 
 
 def test_stages(cli, tmp_path, write, arena):

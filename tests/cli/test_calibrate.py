@@ -118,7 +118,7 @@ def test_scores_of_metrics_and_recipes(cli):
     assert f1["all"]["rows"] == 42
     pairs = {(pair["first"], pair["second"]) for pair in result["score_pairs"]}
     assert ("f1", "substring") in pairs
-    assert 'recipe="rag-rewards 0' in result["signature"]
+    assert '"recipe":"rag-rewards 0' in result["signature"]
 
 
 def test_rewards_that_compare_a_group(cli):

@@ -50,7 +50,7 @@ def test_ctrl_rag_with_a_model_and_with_its_evidence(cli, model, tmp_path):
     scored = read(out)
     assert all(row["reward"] is not None for row in scored)
     assert all(len(row["logprobs"]["full"]) == row["details"]["tokens"] for row in scored)
-    assert 'models={"policy":"transformers qwen2 float32 ' in scored[0]["signature"]
+    assert '"models":{"policy":"transformers qwen2 float32 ' in scored[0]["signature"]
     again = tmp_path / "again.jsonl"
     assert cli("score", str(out), "-o", str(again), "--recipe", "ctrl-rag").code == 0
     assert [row["reward"] for row in read(again)] == [row["reward"] for row in scored]

@@ -33,7 +33,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 SCORE = ("-r", "naive-grpo", "--set", "accuracy.metric=f1")
-SIGNATURE = 'naive-grpo accuracy.metric="f1"'
+SIGNATURE = 'naive-grpo {"settings":{"accuracy.metric":"f1"}}'
 
 
 def tensorboard_values(folder: Path) -> tuple[dict[str, list[tuple[int, float]]], str]:
