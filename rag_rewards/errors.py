@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from string import Formatter
-from typing import Any, get_args
+from typing import Any
 
 
 class RagRewardsError(Exception):
@@ -100,9 +100,8 @@ def check_choice(argument: str, value: object, choices: Any) -> None:
     Traceback (most recent call last):
     rag_rewards.errors.SettingError: norm: expected one of joint, separate, found 'pooled'
     """
-    values = get_args(choices)
-    if value not in values:
-        names = ", ".join(map(str, values))
+    if value not in choices.__args__:
+        names = ", ".join(map(str, choices.__args__))
         raise SettingError(f"{argument}: expected one of {names}, found {value!r}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import repeat, starmap
@@ -272,6 +273,9 @@ class Recipe:
         A UsageError ends the call, because the recipe is wrong and not the rollout.
         """
         rows = rows_of(rollouts)
+        if groups is None and self.scope == "rollout":
+            with suppress(RolloutError):
+                return list(self._score(Batch(raise_errors(rows))))  # needs no groups
         return score_whole_groups(rows, groups_of(rows, groups), self.scope, self._score_rollouts)
 
     def _score_rollouts(self, rollouts: list[Rollout], groups: Groups) -> Sequence[_Result]:

@@ -107,8 +107,13 @@ class AnswerMatch:
         return self.correctness.value_of(rollout, text, forms)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.normalize)
-        return [self._score(rollout, forms) for rollout in rollouts]
+        forms, correctness = GoldForms(self.normalize), self.correctness
+        if not correctness.is_decided and self.metric == "lenient":
+            return [self._lenient_score(rollout) for rollout in rollouts]
+        score = self._read_score
+        if not correctness.is_decided and self.reads == "answer":
+            score = self._section_score
+        return [score(rollout, correctness, forms) for rollout in rollouts]
 
     @property
     def normalize(self) -> Normalizer:
@@ -132,17 +137,15 @@ class AnswerMatch:
             return response.visible  # several answers can be in several statements
         return _last_statement(response.visible)
 
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
-        correctness = self.correctness
-        if self.is_decided:
-            text = self.read(rollout)
-            value, decision = correctness.decided_value(rollout, text, forms)
+    def _read_score(self, rollout: Rollout, correctness: Correctness, forms: GoldForms) -> Score:
+        text = self.read(rollout)
+        value, decision = correctness.decided_value(rollout, text, forms)
+        if correctness.is_decided:
             return Score(value, details={"answer": text, **decision})
-        if self.metric == "lenient":
-            return self._lenient_score(rollout)
-        if self.reads != "answer":
-            value = correctness.value_of(rollout, self.read(rollout), forms)
-            return _RIGHT if value == 1.0 else Score(value)
+        return _RIGHT if value == 1.0 else Score(value)
+
+    def _section_score(self, rollout: Rollout, correctness: Correctness, forms: GoldForms) -> Score:
+        """Return the score of the answer section, which a response normalizes only once."""
         answer = rollout.parsed.answer(self.tags, forms.normalize)
         required, value = rollout.gold, 0.0
         if answer.text is not None and answer.normal is not None:

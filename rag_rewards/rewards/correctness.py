@@ -177,6 +177,8 @@ class Correctness:
     def match(self, required: Required, text: str, normal: str, forms: GoldForms) -> float:
         """Compare a text, of which `normal` is the normalized form, with the required answers."""
         if len(required) == 1:
+            if self.metric == "exact" and normal:
+                return 1.0 if normal in forms.of(required[0]) else 0.0
             return self._best_alias(required[0], text, normal, forms)
         if self.metric == "exact":
             return list_match(text, required, forms.normalize, extra=self.extra)

@@ -44,6 +44,8 @@ from rag_rewards.text.refusal import (
 
 Truth = Literal["correct", "uncertain", "incorrect"]
 Scheme = Literal["ternary", "binary", "geometric"]
+Fixed = Literal["ternary", "binary"]
+"""The schemes whose rewards do not depend on the initial policy."""
 Combine = Literal["multiplicative", "additive", "conditional"]
 
 _SCHEMES: dict[str, dict[str, float]] = {
@@ -76,11 +78,13 @@ def outcome_reward(truth: Truth, scheme: Scheme = "ternary", *, enhanced: bool =
     >>> outcome_reward("uncertain"), outcome_reward("correct", enhanced=True)
     (0.0, -1.0)
     """
-    check_choice("truth", truth, Truth)
-    check_choice("scheme", scheme, Literal["ternary", "binary"])
-    if enhanced:
+    reward = _SCHEMES.get(scheme, {}).get(truth)
+    if reward is None:
+        check_choice("truth", truth, Truth)
+        check_choice("scheme", scheme, Fixed)
+    if reward is None or enhanced:
         return 1.0 if truth == "uncertain" else -1.0
-    return _SCHEMES[scheme][truth]
+    return reward
 
 
 def geometric_reward(
