@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_rewards.errors import SettingError
-from rag_rewards.settings import did_you_mean
+from rag_rewards.settings import did_you_mean, dotted
 
 PREFIX = "decision."
 KEYS = ("score", "threshold")
@@ -76,18 +76,3 @@ def _threshold(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise SettingError(f"decision.threshold must be a finite number, found {value!r}")
     return float(value)
-
-
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted key.
-
-    >>> dotted({"bonus": {"value": 5}})
-    {'bonus.value': 5}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= dotted(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + str(key)] = value
-    return flat

@@ -25,15 +25,15 @@ Scope = Literal["rollout", "group"]
 
 def rows_of(rows: Iterable[Any], kinds: tuple[type, ...] = (Rollout, RolloutError)) -> list[Any]:
     """Return rollouts and errors in their places as a list. Raises UsageError for other objects."""
-    found = type(rows).__name__
+    kind = type(rows).__name__
     if not isinstance(rows, (Rollout, str)):
         checked = list(rows)
         if all(issubclass(each, kinds) for each in set(map(type, checked))):
             return checked
         other = next(each for each in checked if not isinstance(each, kinds))
-        found += f" of {type(other).__name__}"
+        kind += f" of {type(other).__name__}"
     raise UsageError(
-        f"a recipe scores a list of rollouts, found {found}: use rag_rewards.score(data, recipe) "
+        f"a recipe scores a list of rollouts, found {kind}: use rag_rewards.score(data, recipe) "
         "for mappings and data frames, and put one rollout into a list"
     )
 

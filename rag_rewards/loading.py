@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rag_rewards.decision import dotted, split_decision
+from rag_rewards.decision import split_decision
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, SettingError, UsageError, shorten
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import build_recipe, recipe
 from rag_rewards.reward import Reward, as_reward
-from rag_rewards.settings import did_you_mean
+from rag_rewards.settings import did_you_mean, dotted
 
 if TYPE_CHECKING:
     from rag_rewards.training.curriculum import Curriculum, Stage
@@ -75,8 +75,6 @@ class RecipeSpec(msgspec.Struct, frozen=True, kw_only=True):
         given = {key: value for key, value in source.items() if value}
         own, profile = given.get("settings", {}), given.get("hardened", False)
         recipe, stages = given.get("recipe", ""), given.get("stages", [])
-        if not isinstance(own, Mapping):
-            raise SettingError(f"settings must be a mapping, found {own!r}")
         if not isinstance(profile, bool):
             raise SettingError(f"hardened must be true or false, found {profile!r}")
         if required or recipe or stages:
@@ -193,7 +191,10 @@ def _stage(stage: Mapping[str, Any], spec: RecipeSpec) -> Stage:
         raise SettingError("stages: a stage has no recipe: set the key recipe of every stage")
     if until is not None and (not isinstance(until, int) or isinstance(until, bool)):
         raise SettingError(f"stages: until_step must be a whole number, found {until!r}")
-    own = RecipeSpec.of({"recipe": stage["recipe"], "settings": stage.get("settings")})
+    settings = stage.get("settings") or {}
+    if not isinstance(settings, Mapping):
+        raise SettingError(f"stages: settings must be a mapping, found {settings!r}")
+    own = RecipeSpec.of(stage["recipe"], settings)
     own = msgspec.structs.replace(own, settings=spec.settings | own.settings)
     loaded = load_recipe(own, hardened=spec.hardened)
     if isinstance(loaded, Curriculum):

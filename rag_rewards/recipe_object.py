@@ -151,6 +151,12 @@ class Recipe:
         """`group` if the reward compares the rollouts of a group, else `rollout`."""
         return self.total.scope
 
+    @cached_property
+    def _reads_groups(self) -> bool:
+        """Whether the reward, or only one of its components, compares the rollouts of a group."""
+        parts = (self.total, *self.components, *((self.correct,) if self.correct else ()))
+        return any(part.scope == "group" for part in parts)
+
     @property
     def equation(self) -> str:
         """The reward as a formula of its components."""
@@ -280,11 +286,10 @@ class Recipe:
 
     def _score_rollouts(self, rollouts: list[Rollout], groups: Groups) -> Sequence[_Result]:
         """Score a batch at once, or each unit by itself if there is an error in it."""
-        compares = self.scope == "group"
         try:
-            return self._score(Batch(rollouts, groups if compares else None))
+            return self._score(Batch(rollouts, groups if self._reads_groups else None))
         except RolloutError:
-            units = groups if compares else singletons(len(rollouts))
+            units = groups if self.scope == "group" else singletons(len(rollouts))
         results: list[_Result] = [None] * len(rollouts)
         for unit in units:
             for i, result in zip(unit, self._score_unit([rollouts[i] for i in unit]), strict=True):

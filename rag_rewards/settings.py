@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -96,16 +96,14 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _fields(kind: Any) -> tuple[_Field, ...]:
     """Return the fields of a dataclass or a struct that are settings."""
     fields = []
-    for name in getattr(kind, "__struct_fields__", None) or [f.name for f in _data_fields(kind)]:
+    is_struct = issubclass(kind, msgspec.Struct)
+    names = kind.__struct_fields__ if is_struct else [f.name for f in dataclasses.fields(kind)]
+    for name in names:
         hint = _hints(kind)[name]
         for meta in getattr(hint, "__metadata__", ()):
             if isinstance(meta, msgspec.Meta) and "key" in (meta.extra or {}):
                 fields.append(_Field(name, (meta.extra or {})["key"] or name, hint, meta))
     return tuple(fields)
-
-
-def _data_fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
 
 
 class SettingTable:
@@ -205,7 +203,7 @@ class SettingTable:
         defaults = self.defaults
         sections = {key.rsplit(".", 1)[0] for key in defaults if "." in key}
         values: dict[str, Any] = {}
-        for key, value in _dotted(changes):
+        for key, value in dotted(changes).items():
             if key in sections and isinstance(value, bool) and f"{key}.enabled" in defaults:
                 key = f"{key}.enabled"  # `reasoning: true` enables the section
             key = _whole_key(key, defaults)
@@ -218,7 +216,7 @@ class SettingTable:
 
     def _value(self, key: str, value: Any) -> Any:
         """Return a value in the type of its setting. Raises SettingError if it is invalid."""
-        hint = self._places[key].hint
+        hint, value = self._places[key].hint, _plain(value)
         problem, place = _problem_of(key, value), key
         if not problem:
             try:
@@ -228,6 +226,11 @@ class SettingTable:
                 problem, _, path = str(error).replace("`", "").partition(" - at $")
                 problem, place = problem + _choices(hint), key + path
         raise SettingError(f"recipe {self._recipe}: setting {place}: {problem}")
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy or PyTorch as a number of Python, and other values unchanged."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _replace(part: Any, changes: dict[str, Any]) -> Any:
@@ -291,13 +294,21 @@ def _whole_key(key: str, candidates: Collection[str]) -> str:
     return whole[0] if key not in candidates and len(whole) == 1 else key
 
 
-def _dotted(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in changes.items():
-        key = f"{prefix}{name}"
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key. Raises SettingError for an object of another type.
+
+    >>> dotted({"bonus": {"value": 5}})
+    {'bonus.value': 5}
+    """
+    if not isinstance(settings, Mapping):
+        raise SettingError(f"settings must be a mapping, found {settings!r}")
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _dotted(value, f"{key}.")
+            flat |= dotted(value, f"{prefix}{key}.")
         else:
-            yield key, value
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 REPLACED = {
@@ -351,7 +362,9 @@ def current_settings(recorded: Mapping[str, Any], keys: Collection[str]) -> dict
 
 
 def _unknown(key: str, candidates: list[str], recipe: str) -> str:
-    replacement = _whole_key(replacement_of(key) or "", candidates)
+    replacement = replacement_of(key) or ""
+    if "." not in key:
+        replacement = _whole_key(replacement, candidates)
     if replacement in candidates:
         return f"recipe {recipe} has no setting {key!r} since version 0.8.0; use {replacement!r}"
     return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, candidates)}"
@@ -374,14 +387,14 @@ def check_choices(kind: type[C]) -> type[C]:
                     f"{own.__name__}: {name}: expected one of "
                     f"{', '.join(map(str, choices))}, found {value!r}"
                 )
+        if check_further is not None:
+            check_further(self)
         for field in _limited(own):
             try:
-                msgspec.convert(getattr(self, field.name), field.hint)
+                msgspec.convert(_plain(getattr(self, field.name)), field.hint)
             except msgspec.ValidationError as error:
                 problem = str(error).replace("`", "")
                 raise SettingError(f"{own.__name__}: {field.name}: {problem}") from None
-        if check_further is not None:
-            check_further(self)
 
     kind.__post_init__ = check  # type: ignore[attr-defined]
     return kind

@@ -691,6 +691,17 @@ def test_custom_group_rewards():
     assert [s.components for s in own(inputs)] == [{"brief": 0.5}, {"brief": 0.25}]
 
 
+def test_a_component_that_compares_rollouts_gets_the_groups_of_the_caller():
+    def length(rollout):
+        return float(len(rollout.parsed.text))
+
+    own = custom("own", length, components=[GroupMinMax(length, label="scaled")])
+    assert own.scope == "rollout"
+    inputs = [Rollout(response="a" * n) for n in (1, 2, 3)]
+    scores = own.score_each(inputs, [[0, 1, 2]])
+    assert [s.components["scaled"] for s in scores] == pytest.approx([0.0, 0.5, 1.0])
+
+
 def test_a_reward_that_fails_only_on_groups():
     class Fussy:
         name, scope = "fussy", "group"

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import pytest
 
 from rag_rewards import RECIPES, SettingError, UnknownRecipeError, recipe
-from rag_rewards.decision import dotted
+from rag_rewards.loading import load_recipe
 from rag_rewards.recipes import definition_of
-from rag_rewards.settings import Part, Setting, SettingTable, about, did_you_mean
+from rag_rewards.rewards.document_relevance import Relevance
+from rag_rewards.settings import Part, Setting, SettingTable, about, did_you_mean, dotted
 
 
 def flat(name, changes, **options):
@@ -57,6 +58,16 @@ def test_lists_can_be_text_with_commas():
     assert phrases == ["No idea", "Unknown"]
 
 
+def test_numbers_of_numpy():
+    numpy = pytest.importorskip("numpy")
+    for half in (numpy.float64(0.5), numpy.float32(0.5)):
+        assert flat("arena", {"relevance.min_precision": half})["relevance.min_precision"] == 0.5
+        assert Relevance(min_precision=half).min_precision == 0.5
+    assert flat("rag-total", {"cost.budget": numpy.int64(5)})["cost.budget"] == 5
+    with pytest.raises(SettingError, match="min_precision: Expected float"):
+        Relevance(min_precision=numpy.float64(1.5))
+
+
 def test_null_and_whole_numbers():
     assert flat("ctrl-rag", {"threshold": None})["threshold"] is None
     assert flat("ctrl-rag", {"threshold": 2})["threshold"] == 2.0
@@ -91,11 +102,13 @@ def test_null_and_whole_numbers():
         ("arena", {"accuracy.strict": "yes"}, "has no setting .* 0.8.0; use 'accuracy.undecided'"),
         ("arena", {"dates": True}, "no setting 'dates' since version 0.8.0; use 'accuracy.equi"),
         ("igpo", {"outcome.metric": "f1"}, "'outcome.metric' since version 0.8.0; use 'metric'"),
+        ("arena", {"outcome.metric": "f1"}, "has no setting 'outcome.metric'; did you mean"),
         ("lear", {"length.tau": 0}, "setting length.tau: Expected float > 0"),
         ("lear", {"answers": []}, "setting answers: Expected array of length >= 1"),
         ("lear", {"answers": "r,x"}, r"setting answers\[1\]: Invalid enum value 'x'"),
         ("truthrl", {"verifier": "f1>=2"}, "setting verifier: Expected str matching"),
         ("ctrl-rag", {"floor": 1}, "setting floor: Expected float < 1"),
+        ("igpo", {"template": "a"}, "recipe igpo: template: must be igpo, plain or a text that"),
         ("rag-total", {"cost.budget": 0}, "setting cost.budget: Expected int >= 1"),
     ],
 )
@@ -274,6 +287,13 @@ def test_the_hardened_profiles_of_the_specification():
 
 def test_nested_settings_become_dotted():
     assert dotted({"a": {"b": {"c": 1}}, "d.e": 2, "f": {}}) == {"a.b.c": 1, "d.e": 2}
+
+
+@pytest.mark.parametrize("settings", ["bonus.value=5", ["bonus.value"]])
+def test_settings_that_are_no_mapping(settings):
+    for load in (recipe, load_recipe):
+        with pytest.raises(SettingError, match="settings must be a mapping, found"):
+            load("arena", settings)
 
 
 def test_unknown_recipes():

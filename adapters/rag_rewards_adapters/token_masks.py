@@ -110,12 +110,12 @@ def turns_of_spans(
         decode(token_ids[end:after]) if after > end else None
         for (_, end), after in zip(spans, ends, strict=True)
     ]
-    known = DIALECTS.get(dialect) or dialect_of(texts, list(observations), has_tools=False)
+    tags = DIALECTS.get(dialect) or dialect_of(texts, list(observations), has_tools=False)
     return [
         TurnRow(
             text=text,
             observation=observation,
-            results=results_in(observation, known) if observation and known.block else None,
+            results=results_in(observation, tags) if observation and tags.block else None,
             token_span=span,
         )
         for text, observation, span in zip(texts, observations, spans, strict=True)

@@ -117,7 +117,6 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
             raise OptionError("{prompt_template} is the prompt of {model}: set {model}")
         if not self.model and self.truncate:
             raise OptionError("{truncate} shortens the prompts of {model}: set {model}")
-
         if self.nli_tokenizer and not is_url(self.nli or ""):
             raise OptionError("{nli_tokenizer} is for a server: set {nli} to its URL")
 

@@ -84,7 +84,11 @@ def read_config(path: Path) -> RecipeSpec:
     own = {key: content[key] for key in ("recipe", "hardened", "stages") if key in content}
     settings = {key: value for key, value in content.items() if key not in own}
     try:
-        return RecipeSpec.of(own | {"settings": settings}, required=False)
+        spec = RecipeSpec.of(own | {"settings": settings}, required=False)
+        for recipe in spec.recipes:
+            if not isinstance(recipe, (str, Mapping, type(None))):
+                raise UsageError(f"recipe must be a name or module:name, found {recipe!r}")
+        return spec
     except OptionError as error:
         raise OptionError(f"{{path}}: {error.template}", path=path, **error.values) from None
     except UsageError as error:

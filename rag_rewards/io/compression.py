@@ -152,13 +152,6 @@ def open_zstandard(handle: IO[bytes]) -> IO[bytes]:
     return file
 
 
-def read_content(path: Path) -> bytes:
-    """Return the content of a small file, decompressed if it is compressed."""
-    with path.open("rb") as handle:
-        compression = compression_in(handle)
-        return (decompressed(handle, compression) if compression else handle).read()
-
-
 def compressed_blocks(content: BufferedReader, path: str, size: int) -> Iterator[list[bytes]]:
     """Yield the lines of a decompressed file in blocks of about `size` bytes.
 

@@ -46,17 +46,17 @@ class ScoreValue(MetricBase):
 
     def _value(self, row: ScoredRow) -> float | None:
         if self.field == "reward":
-            known, value = row.reward is not None or row.is_scored, row.reward
+            is_present, value = row.reward is not None or row.is_scored, row.reward
         elif self.field == "correct":
-            known, value = row.correct is not None or row.is_scored, row.correct
+            is_present, value = row.correct is not None or row.is_scored, row.correct
         else:
             name = self.field.removeprefix("components.")
             components = row.components or {}
-            known, value = name in components, components.get(name)
-        if not known and row.components and self.field.startswith("components."):
+            is_present, value = name in components, components.get(name)
+        if not is_present and row.components and self.field.startswith("components."):
             names = ", ".join(row.components)
             raise DataError(f"missing: the row has the components {names}", self.field)
-        if not known:
+        if not is_present:
             raise DataError("missing: score the rows first", self.field)
         return value
 

@@ -18,7 +18,6 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.evidence.needs import before_answer
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
@@ -62,7 +61,6 @@ def igpo(
 
     Trainers read `credit`.
     """
-    before_answer(parts.template)
     parts = replace(parts, answer=answer, likelihood=likelihood, reading=reading)
     outcome: Reward = Component(parts, "outcome")
     gains: Reward = Component(parts, "info_gain", default=0.0)

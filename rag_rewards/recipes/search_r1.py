@@ -189,12 +189,12 @@ def search_r1(
             f"{format.answer:g})",
         )
     elif scheme.scheme == "searched":
-        penalty, found = searched.penalty, searched.retrieval
+        penalty, retrieved = searched.penalty, searched.retrieval
         reward = Mapped(
-            partial(searched_reward, penalty=penalty, found=found),
+            partial(searched_reward, penalty=penalty, found=retrieved),
             (outcome, has_searched, retrieval),
             "",
-            f"outcome·(1 − (1 − searched)·{penalty:g}) + (1 − outcome)·retrieval·{found:g}",
+            f"outcome·(1 − (1 − searched)·{penalty:g}) + (1 − outcome)·retrieval·{retrieved:g}",
         )
     total = weighted((1, reward), (1, malformed))
     components = (outcome, form, retrieval, has_searched, malformed)

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from typing import Annotated, ClassVar, Literal
 
 from rag_rewards.errors import EvidenceError
-from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed
+from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed, before_answer
 from rag_rewards.reward import PartScore
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.contrastive import checked_logprobs
@@ -388,6 +388,9 @@ class IgpoReward:
     scope: Literal["rollout"] = "rollout"
     reads_turn_likelihoods: ClassVar[bool] = True
     """Whether the reward compares likelihoods of the gold answer after different turns."""
+
+    def __post_init__(self) -> None:
+        before_answer(self.template)  # raises for a text without {answer}
 
     def needs(self, rollout: Rollout) -> list[Need]:
         run = rollout.trajectory(self.reading)

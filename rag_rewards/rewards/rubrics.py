@@ -183,8 +183,8 @@ class Rubrics:
         share = None if checked is None else self._share(checked, len(rubrics))
         components: dict[str, float | None] = {"outcome": outcome, "rubrics": share}
         for name in ("identified", "supported", "connected"):
-            found = None if checked is None else len(getattr(checked, name)) / len(rubrics)
-            components[name] = found
+            count = None if checked is None else len(getattr(checked, name))
+            components[name] = None if count is None else count / len(rubrics)
         details = details_of(run, text, {}) | _details(rubrics, checked) | decision
         value = rubric_reward(outcome, share or 0.0, self.alpha)
         return Score(value, components, outcome, details)

@@ -120,15 +120,15 @@ def redundancies(searches: Sequence[Sequence[Hashable]]) -> list[float]:
 
 
 def coverage_rises(
-    found: Sequence[Collection[Hashable]],
+    results: Sequence[Collection[Hashable]],
     gold: Collection[Hashable],
     of: Literal["turn", "all"] = "turn",
 ) -> list[float]:
     """Return how much each search raises the share of the gold documents that were found.
 
-    found  ids of the results of each search
-    of     `turn`: the share among the results of one search; `all`: among those of all searches so
-           far. The rise is that of the running maximum, so that all rises sum to at most 1
+    results  ids of the results of each search
+    of       `turn`: the share among the results of one search; `all`: among those of all searches
+             so far. The rise is that of the running maximum, so that all rises sum to at most 1
 
     Raises DataError without a gold document. Source: InForage, qhqjhj00/InForage@fe5f0b1
     tools/llm_agent/generation.py (turn).
@@ -142,7 +142,7 @@ def coverage_rises(
     together: set[Hashable] = set()
     best = 0.0
     rises: list[float] = []
-    for ids in found:
+    for ids in results:
         here = wanted.intersection(ids)
         together |= here
         share = len(here if of == "turn" else together) / len(wanted)
@@ -228,7 +228,7 @@ def gold_labels(rollout: Rollout) -> tuple[str, ...]:
     return rollout.supporting_labels
 
 
-def gold_and_found(
+def gold_and_results(
     rollout: Rollout, searches: Sequence[Sequence[Result]]
 ) -> tuple[tuple[str, ...], list[set[str]]]:
     """Return the gold documents, and the results of each search, by what identifies them.
@@ -238,14 +238,14 @@ def gold_and_found(
     document.
     """
     if rollout.supporting is not None or rollout.gold_documents is None:
-        return gold_labels(rollout), _found_labels(rollout, searches)
+        return gold_labels(rollout), _result_labels(rollout, searches)
     gold = tuple(filter(None, map(squad, rollout.gold_documents)))
     if not gold:
         raise DataError("contains no text", "gold_documents")
     return gold, [{squad(result.titled_text) for result in results} for results in searches]
 
 
-def _found_labels(rollout: Rollout, searches: Sequence[Sequence[Result]]) -> list[set[str]]:
+def _result_labels(rollout: Rollout, searches: Sequence[Sequence[Result]]) -> list[set[str]]:
     """Return the labels of the results of each search.
 
     A result without an id has the label of the document of the row with the same text.
@@ -398,16 +398,16 @@ class StepSearchReward:
     def _steps(self, rollout: Rollout, run: Trajectory, texts: GoldTexts) -> Steps:
         """Return the components of the searches before the last turn."""
         at = [t for t, turn in enumerate(run.turns[:-1]) if turn.is_search]
-        found = [run.turns[t].results or () for t in at]
+        searches = [run.turns[t].results or () for t in at]
         steps = Steps([None] * len(run.turns), [None] * len(run.turns))
         if self.process == "coverage":
-            gold, results = gold_and_found(rollout, found)
+            gold, results = gold_and_results(rollout, searches)
             for t, rise in zip(at, coverage_rises(results, gold, self.of), strict=True):
                 steps.gain[t] = rise
             return steps
         gold_texts = texts.of(rollout)
-        similar = [[texts.similarities(result, gold_texts) for result in each] for each in found]
-        repeated = redundancies([[texts.identity(result) for result in each] for each in found])
+        similar = [[texts.similarities(result, gold_texts) for result in each] for each in searches]
+        repeated = redundancies([[texts.identity(result) for result in each] for each in searches])
         for t, gain, share in zip(at, gains(similar, len(gold_texts)), repeated, strict=True):
             steps.gain[t], steps.redundancy[t] = gain, share
         return steps

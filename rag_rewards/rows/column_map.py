@@ -106,16 +106,16 @@ class ColumnMap:
     def rename(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row with its columns as fields. Columns of no field stay."""
         renamed = dict(row)
-        found = {}
+        fields = {}
         for name, paths in self.columns.items():
             for path in paths:
                 path = _named(path, row)
                 value = value_at(row, path)
                 if value is not None:
-                    found[name] = value
+                    fields[name] = value
                     renamed.pop(path, None)
                     break
-        return completed(renamed | found)
+        return completed(renamed | fields)
 
     def columns_in(self, present: Collection[str]) -> dict[str, str]:
         """Return the column of each field that a data set contains.

@@ -1,1 +1,1 @@
-"""Parts of a scoring run: dumps of rollouts, the Ray cluster, and replay with other settings."""
+"""Dumps of the rollouts of a training, and replay of scored rows with other settings."""

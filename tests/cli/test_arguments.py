@@ -166,8 +166,8 @@ def aliases(form):
     [
         ("accuracy: {metrik: f1}\nrecipe: arena", "did you mean 'accuracy.metric'?"),
         ("recipe: arna", "did you mean 'arena'?"),
-        ("recipe: 5", "5 is not a recipe: expected a Recipe"),
-        ("recipe: [arena]", "['arena'] is not a recipe: expected a Recipe"),
+        ("recipe: 5", "config.yaml: recipe must be a name or module:name, found 5"),
+        ("recipe: [arena]", "config.yaml: recipe must be a name or module:name, found ['arena']"),
         (
             "recipe: arena\nhardened: 'false'",
             "config.yaml: hardened must be true or false, found 'false'",
@@ -185,9 +185,9 @@ def aliases(form):
         ("stages: {a: 1}", "config.yaml: stages must be a list of mappings"),
         ("stages: [arena]", "config.yaml: stages must be a list of mappings"),
         ("stages: [{until_step: 5}]", "a stage has no recipe"),
-        ("stages: [{recipe: [arena]}]", "['arena'] is not a recipe: expected a Recipe"),
+        ("stages: [{recipe: [arena]}]", "recipe must be a name or module:name, found ['arena']"),
         ("stages: [{recipe: arena, untill: 1}]", "unknown key 'untill'"),
-        ("stages: [{recipe: arena, settings: 5}]", "settings must be a mapping, found 5"),
+        ("stages: [{recipe: arena, settings: 5}]", "stages: settings must be a mapping, found 5"),
         ("stages: [{recipe: arena, until_step: true}]", "until_step must be a whole number"),
         ("stages: [{recipe: arena, until_step: 5}]", "the last has none"),
         (
