@@ -172,6 +172,8 @@ class Correctness:
             from rag_rewards.matching.lenient import lenient_matches  # few settings need it
 
             return float(all(lenient_matches(text, required, rollout.question or ""))), {}
+        if self.metric == "f1":
+            return forms.once(text, required, self.match), {}
         return self.match(required, text, forms.normalize(text), forms), {}
 
     def match(self, required: Required, text: str, normal: str, forms: GoldForms) -> float:

@@ -138,12 +138,7 @@ class MaskedAnswer:
         return [MaskedAnswersNeed(self.part, self.temperature, self.max_tokens, self.tags)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(
-            normalizer(
-                self.normalizer,
-                equivalences=self.equivalences,
-            )
-        )
+        forms = GoldForms(normalizer(self.normalizer, equivalences=self.equivalences))
         return [self._score(rollout, forms) for rollout in rollouts]
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:

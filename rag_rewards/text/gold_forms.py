@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rag_rewards.text.normalize import Normalizer, tokens
@@ -14,6 +15,11 @@ class GoldTokens(NamedTuple):
     vocabulary: frozenset[str]
 
 
+Required = tuple[tuple[str, ...], ...]
+Compare = Callable[[Required, str, str, "GoldForms"], float]
+"""(required answers, text, normalized text, forms) → 0 to 1."""
+
+
 class GoldForms:
     """Normalized gold answers, each computed once for all rollouts of a batch."""
 
@@ -21,6 +27,7 @@ class GoldForms:
         self.normalize = normalize
         self._forms: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._tokens: dict[tuple[str, ...], GoldTokens] = {}
+        self._values: dict[tuple[str, Required], float] = {}
 
     def of(self, aliases: tuple[str, ...]) -> tuple[str, ...]:
         """Return the normalized aliases."""
@@ -28,6 +35,14 @@ class GoldForms:
         if forms is None:
             forms = self._forms[aliases] = tuple(map(self.normalize, aliases))
         return forms
+
+    def once(self, text: str, required: Required, compare: Compare) -> float:
+        """Return the value of a text for required answers, which a batch computes once."""
+        key = text, required
+        value = self._values.get(key)
+        if value is None:
+            value = self._values[key] = compare(required, text, self.normalize(text), self)
+        return value
 
     def tokens_of(self, aliases: tuple[str, ...]) -> GoldTokens:
         """Return the tokens of the aliases."""
