@@ -65,8 +65,8 @@ def undecided_warning(decisions: Mapping[str, int]) -> str | None:
     undecided, answers = decisions["undecided"], sum(decisions.values())
     return (
         f"{undecided:,} of {answers:,} answers ({share:.0%}) are neither right nor wrong by rules "
-        "and count as wrong: let a judge decide (undecided=judge), or request the form of the "
-        "answer in the prompt (prepare --hardened)"
+        "and count as wrong: let a judge decide (undecided=judge, where the recipe has this "
+        "value), or request the form of the answer in the prompt (prepare --hardened)"
     )
 
 
