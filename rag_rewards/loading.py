@@ -72,9 +72,9 @@ class RecipeSpec(msgspec.Struct, frozen=True, kw_only=True):
         for key in source:
             if key not in RECIPE_KEYS:
                 raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), RECIPE_KEYS)}")
-        given = {key: value for key, value in source.items() if value}
-        own, profile = given.get("settings", {}), given.get("hardened", False)
-        recipe, stages = given.get("recipe", ""), given.get("stages", [])
+        options = {key: value for key, value in source.items() if value}
+        own, profile = options.get("settings", {}), options.get("hardened", False)
+        recipe, stages = options.get("recipe", ""), options.get("stages", [])
         if not isinstance(profile, bool):
             raise SettingError(f"hardened must be true or false, found {profile!r}")
         if required or recipe or stages:

@@ -402,16 +402,16 @@ def custom(
     {'brief': 1.0}
     """
     total = as_reward(reward)
-    given = tuple(map(as_reward, components))
-    parts = given or getattr(total, "parts", ()) or (total,)
+    chosen = tuple(map(as_reward, components))
+    parts = chosen or getattr(total, "parts", ()) or (total,)
     inner = _distinct(part for part in walk(total) if isinstance(part, Recipe))
     decides: list[Reward] = [CorrectOf(each) for each in inner if each.correct is not None]
     if correct is not None:
         decides.insert(0, as_reward(correct))
     # The recipes come first, so that `arena-2` and `arena-2/format` are of the same recipe.
-    names = _names(_distinct((*(() if given else inner), *parts)))
+    names = _names(_distinct((*(() if chosen else inner), *parts)))
     named = [_named(part, names[id(part)]) for part in _distinct(parts)]
-    if not given:
+    if not chosen:
         named += _inner_components(inner, names)
     return Recipe(
         name=name,

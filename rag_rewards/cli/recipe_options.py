@@ -42,9 +42,9 @@ class RecipeOptions:
         Raises UsageError when no recipe is given, unless it is not `required`.
         """
         file = read_config(self.config) if self.config else RecipeSpec()
-        given = msgspec.structs.replace(file, recipe=self.recipe or file.recipe)
+        source = msgspec.structs.replace(file, recipe=self.recipe or file.recipe)
         changes = parse_settings(self.set)
-        return RecipeSpec.of(given, changes, hardened=self.hardened, required=required)
+        return RecipeSpec.of(source, changes, hardened=self.hardened, required=required)
 
     def optional_spec(self) -> RecipeSpec | None:
         """Return the recipe as plain data, or None if no option is set."""

@@ -201,27 +201,27 @@ def agrees(
     others = [each for each in rest if closely and not _is_name(each.word)]
     is_polar = bool(read_gold(required).polar)
     return any(
-        _is_half_known(names, source, question) and _is_half_known(others, source, question)
+        _has_half(names, source, question) and _has_half(others, source, question)
         for source in sources
         if is_polar or _mentions_any(source, golds)
     )
 
 
-def _is_half_known(words: Sequence[_Content], source: str, question: str) -> bool:
+def _has_half(words: Sequence[_Content], source: str, question: str) -> bool:
     if not words:
         return True
     # Values are last, because they need a full read of the source.
     ordered = sorted(words, key=lambda each: each.word.value is not None)
-    known = (each for each in ordered if _is_known(each, source, question))
+    contained = (each for each in ordered if _contains(each, source, question))
     half = (len(words) + 1) // 2
-    return next(islice(known, half - 1, None), None) is not None
+    return next(islice(contained, half - 1, None), None) is not None
 
 
 def _is_name(word: Word) -> bool:
     return word.is_capital or word.value is not None
 
 
-def _is_known(content: _Content, source: str, question: str) -> bool:
+def _contains(content: _Content, source: str, question: str) -> bool:
     """Return whether a source contains a word, or a text without spaces together with a question.
 
     A part of a text without spaces can also be a function word.

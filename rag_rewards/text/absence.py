@@ -47,7 +47,7 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
     """
     if len(answer) > _LONGEST:
         return False
-    folded, found = fold(answer), False
+    folded, has_declined = fold(answer), False
     end = _SENTENCE_END.search(folded)
     if not _has_phrase(folded[: end.end()] if end else folded):
         return False  # without cutting the answer into sentences
@@ -57,8 +57,8 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
             continue
         if not _has_phrase(sentence) or mentions(words, gold):
             return False
-        found = True
-    return found
+        has_declined = True
+    return has_declined
 
 
 def _has_phrase(folded: str) -> bool:
