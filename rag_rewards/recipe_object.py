@@ -86,7 +86,7 @@ class Recipe:
 
     @cached_property
     def facts(self) -> RecipeDefinition:
-        """The definition of the recipe; for a custom composition, what is known of it."""
+        """The definition of the recipe; for a custom composition, one from its parts."""
         return self.definition or _facts_of(self)
 
     @cached_property
@@ -332,7 +332,7 @@ OWN_SOURCE = "your own recipe"
 
 
 def _facts_of(recipe: Recipe) -> RecipeDefinition:
-    """Return what is known of a composition, from the recipes that it combines."""
+    """Return a definition of a composition, from those of the recipes that it combines."""
     definitions = [each.definition for each in recipe.inner_recipes if each.definition is not None]
     fields = dict.fromkeys(name for each in definitions for name in each.fields)
     infos = {

@@ -120,8 +120,9 @@ class Explanations:
         after += sum(1 for _ in takewhile(lambda each: each.folded in self.role.titles, titles))
         if not self._is_mention(after) or self.words[after].separator.strip("."):
             return False
-        asked = self.question.types & self.role.titles
-        return not asked or word.folded in asked or word.folded in _ADDRESSES
+        titles_in_question = self.question.types & self.role.titles
+        is_other = bool(titles_in_question) and word.folded not in titles_in_question
+        return not is_other or word.folded in _ADDRESSES
 
     def _joins(self, at: int, word: Word) -> bool:
         """Return whether a word joins aliases of one answer, or required answers."""
