@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rag_rewards.backends.judge_prompts import judge_messages
-from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.models.judge_prompts import judge_messages
+from rag_rewards.models.openai import OpenAIJudge
 
-SERVER = Path(__file__).resolve().parents[1] / "tests" / "backends" / "judge_server.py"
+SERVER = Path(__file__).resolve().parents[1] / "tests" / "models" / "judge_server.py"
 
 
 def make_questions(count: int) -> list[JudgeQuestion]:

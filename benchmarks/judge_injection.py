@@ -34,14 +34,14 @@ from judge_doubles import (
     reliable,
 )
 
-from rag_rewards.backends.checked_judge import CheckedJudge
-from rag_rewards.backends.judge_fences import MARK
-from rag_rewards.backends.judge_prompts import judge_messages
-from rag_rewards.backends.openai import OpenAIJudge
-from rag_rewards.backends.suspicious_texts import is_suspicious, signs_of
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
+from rag_rewards.models.checked_judge import CheckedJudge
+from rag_rewards.models.judge_fences import MARK
+from rag_rewards.models.judge_prompts import judge_messages
+from rag_rewards.models.openai import OpenAIJudge
+from rag_rewards.models.suspicious_texts import is_suspicious, signs_of
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "backends"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "models"))
 from judge_server import JudgeServer, Reply, Request
 
 RESULTS = Path(__file__).resolve().parent / "results" / "judge_injection.md"

@@ -13,7 +13,7 @@ tokens:
 
     naive            each pair separately, log-softmax over all positions
     naive, response  each pair separately, logits at the positions of the response only
-    ours             rag_rewards.backends.transformers
+    ours             rag_rewards.models.transformers
 
 Each method runs in its own process, to measure its peak memory. The times come from one more
 process, where the methods run in turn, so that a busy machine affects all of them. The shortest
@@ -228,7 +228,7 @@ def contender(method: str, model: Any, shape: str, device: str) -> Measure:
 
 
 def ours(method: str, model: Any, device: str) -> Measure:
-    from rag_rewards.backends.transformers import TransformersPolicy
+    from rag_rewards.models.transformers import TransformersPolicy
 
     options = policy_options(method)
     only = options.pop("only", None)

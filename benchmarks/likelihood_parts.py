@@ -17,9 +17,9 @@ REPEATS = 5
 @contextmanager
 def timed_parts(clock: Callable[[], float]) -> Iterator[dict[str, float]]:
     """Measure the seconds in the parts of the policy with transformers, and what they computed."""
-    from rag_rewards.backends.transformers.forward import ModelForward
-    from rag_rewards.backends.transformers.tree_attention import TreeAttention
-    from rag_rewards.backends.transformers.vocabulary import Vocabulary
+    from rag_rewards.models.transformers.forward import ModelForward
+    from rag_rewards.models.transformers.tree_attention import TreeAttention
+    from rag_rewards.models.transformers.vocabulary import Vocabulary
 
     seconds: dict[str, float] = {}
     parts = {
@@ -56,8 +56,8 @@ def limits(model: Any, tokens: int, rows: int, clock: Callable[[], float]) -> di
     """
     import torch
 
-    from rag_rewards.backends.transformers import TransformersPolicy
-    from rag_rewards.backends.transformers.vocabulary import SLICE
+    from rag_rewards.models.transformers import TransformersPolicy
+    from rag_rewards.models.transformers.vocabulary import SLICE
 
     head = model.get_output_embeddings().weight
     layers = [

@@ -22,8 +22,8 @@ def logits(model: Any, clock: Callable[[], float]) -> list[str]:
     """Return a table of the seconds of 3,072 rows of logits, by rows and tokens at a time."""
     import torch
 
-    from rag_rewards.backends.transformers.forward import ModelForward, PolicyUsage
-    from rag_rewards.backends.transformers.vocabulary import SLICE
+    from rag_rewards.models.transformers.forward import ModelForward, PolicyUsage
+    from rag_rewards.models.transformers.vocabulary import SLICE
 
     forward = ModelForward(model, float32_logits=False, usage=PolicyUsage())
     vocabulary = forward.vocabulary

@@ -19,7 +19,7 @@ import tokenizers
 import torch
 import transformers
 
-from rag_rewards.backends.nli import EntailmentUsage, load_entailment
+from rag_rewards.models.nli import EntailmentUsage, load_entailment
 
 WORDS = [f"w{i}" for i in range(5_000)]
 Pairs = list[tuple[str, str]]

@@ -82,7 +82,7 @@ def run_method(method: str, group_of: Group, shape: str) -> dict[str, Any]:
     model = make_model(shape, "float32", "cpu")
     group, single = group_of.requests(SHAPES[shape]["vocab_size"])
     if method == "ours":
-        from rag_rewards.backends.transformers import TransformersPolicy
+        from rag_rewards.models.transformers import TransformersPolicy
 
         policy = TransformersPolicy(model, Ids(), token_budget=16_384)
         policy.score_sync([single[0]])  # chooses the method of scoring

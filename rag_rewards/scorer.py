@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import GroupError, RolloutError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import Models
@@ -27,6 +26,7 @@ from rag_rewards.loading import (
     RecipeSpec,
     load_recipe,
 )
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.prompts import ANY_FORM, OutputForm, Prompt, PromptTemplate, adjusted
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, ScoreOrError
@@ -446,7 +446,7 @@ def _without_torn_groups(
 
 def _for_parquet(row: ScoredRow | RolloutError, line: bytes) -> ScoredRow | RolloutError:
     """Return the row, or the reason why a Parquet file cannot contain it."""
-    from rag_rewards.io.parquet_columns import column_fault  # few runs write Parquet files
+    from rag_rewards.files.parquet_columns import column_fault  # few runs write Parquet files
 
     if isinstance(row, RolloutError):
         return row

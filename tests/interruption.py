@@ -1,6 +1,6 @@
 """Runs that end before they record a part."""
 
-from rag_rewards.shards.run_folder import RunFolder
+from rag_rewards.scoring.run_folder import RunFolder
 
 
 class Interruption(BaseException):

@@ -24,8 +24,8 @@ import pytest
 from processes import WAIT_SECONDS, finish, free_port, wait_for
 
 from rag_rewards.cli import main
+from rag_rewards.files.sources import read_rollouts
 from rag_rewards.groups import group_by_key
-from rag_rewards.io.sources import read_rollouts
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.dump_rows import Origin, ScoredBatch, dumped_rows
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prepare import prepare
 from rag_rewards.prompts import ANY_FORM, MAX_TEMPLATE_BYTES, Prompt, PromptTemplate
@@ -20,7 +20,7 @@ from rag_rewards.recipes import RECIPES, definition_of
 from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.testing import TablePolicy
 
-sys.path.insert(0, str(Path(__file__).parent / "backends"))
+sys.path.insert(0, str(Path(__file__).parent / "models"))
 
 ROW = {
     "question": "Which city?",

@@ -267,7 +267,7 @@ def test_an_instruction_does_not_refer_to_a_time_that_the_message_lacks():
 def test_documents_can_be_removed_from_a_prepared_prompt(name, tmp_path, shared):
     """The prompt in a file equals the prompt of a row without a prompt."""
     pytest.importorskip("transformers", reason="transformers is not installed")
-    sys.path.insert(0, str(Path(__file__).parent / "backends"))
+    sys.path.insert(0, str(Path(__file__).parent / "models"))
     import tiny_models
 
     from rag_rewards.evidence.contexts import Contexts

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import (
     BackendError,
     GroupError,
@@ -26,6 +25,7 @@ from rag_rewards.errors import (
 )
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec, load_recipe
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recorded_recipe import recorded_settings
 from rag_rewards.rewards import AnswerMatch

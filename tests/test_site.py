@@ -161,7 +161,7 @@ PUBLIC = {
     "rag_rewards.training": ["group_advantages", "advantages_of_groups", "zscores", "Training"],
     "rag_rewards.scorer": ["Scorer"],
     "rag_rewards.loading": ["load_recipe", "RecipeSpec"],
-    "rag_rewards.backends.model_options": ["ModelOptions"],
+    "rag_rewards.models.model_options": ["ModelOptions"],
     "rag_rewards.evidence.gather": ["Gatherer"],
     "rag_rewards.server": ["ServerOptions"],
     "rag_rewards_adapters.trl": ["RagReward", "AsyncRagReward"],

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Generic, Protocol, TypeVar
 
-from rag_rewards.backends.model_options import missing_model
 from rag_rewards.errors import RolloutError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.groups import Groups
+from rag_rewards.models.model_options import missing_model
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.rows.columns import DATASET_FIELDS

@@ -12,15 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from rag_rewards.backends.http import run_concurrently
-from rag_rewards.backends.selfcheck import selfcheck
-from rag_rewards.backends.sequences import (
-    SequenceResult,
-    TokenSequence,
-    check_request,
-    distinct_sequences,
-    score_answer,
-)
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
     Capabilities,
@@ -29,6 +20,15 @@ from rag_rewards.evidence.protocols import (
     ScoreAnswer,
     ScoreRequest,
     Tokenizer,
+)
+from rag_rewards.models.http import run_concurrently
+from rag_rewards.models.selfcheck import selfcheck
+from rag_rewards.models.sequences import (
+    SequenceResult,
+    TokenSequence,
+    check_request,
+    distinct_sequences,
+    score_answer,
 )
 
 T = TypeVar("T")

@@ -24,12 +24,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from rag_rewards.backends.addresses import is_url
-from rag_rewards.backends.model_options import ModelOptions, missing_model
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import first_error
 from rag_rewards.importing import import_object
 from rag_rewards.loading import load_recipe
+from rag_rewards.models.addresses import is_url
+from rag_rewards.models.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError

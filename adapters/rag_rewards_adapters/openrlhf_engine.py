@@ -1,7 +1,7 @@
 """OpenRLHF's own vLLM engine as a policy.
 
 The log-probabilities of a given text are vLLM's prompt log-probabilities, as for an engine of the
-user (rag_rewards.backends.vllm).
+user (rag_rewards.models.vllm).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rag_rewards.backends.http import run_concurrently
-from rag_rewards.backends.sampling import sampling_parameters
-from rag_rewards.backends.sequences import SequenceResult, TokenSequence
-from rag_rewards.backends.vllm.prompt_logprobs import (
+from rag_rewards.errors import BackendError
+from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
+from rag_rewards.models.http import run_concurrently
+from rag_rewards.models.sampling import sampling_parameters
+from rag_rewards.models.sequences import SequenceResult, TokenSequence
+from rag_rewards.models.vllm.prompt_logprobs import (
     PLAIN,
     generate_answer,
     response_logprobs,
 )
-from rag_rewards.errors import BackendError
-from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
 from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
 
 

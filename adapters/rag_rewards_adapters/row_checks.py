@@ -51,8 +51,8 @@ def check_judge(judge: Judge | None, recipes: Sequence[Recipe]) -> None:
     Raises BackendError if it returns no verdict, for example because the server is down, the key is
     invalid, or the model is unknown. A verdict in the cache of the judge needs no server.
     """
-    from rag_rewards.backends.checked_judge import CheckedJudge
-    from rag_rewards.backends.openai import OpenAIJudge
+    from rag_rewards.models.checked_judge import CheckedJudge
+    from rag_rewards.models.openai import OpenAIJudge
 
     question = next(_questions(recipes), None)
     if question is None or not isinstance(judge, (CheckedJudge, OpenAIJudge)):

@@ -85,7 +85,7 @@ def training_policy(trainer: Any, **options: Any) -> Policy:
             f"{kind} shards the weights, so every rank would have to score equally often: use a "
             'server with the weights, with model="http://host:8000", backend="vllm"'
         )
-    from rag_rewards.backends.transformers import TransformersPolicy
+    from rag_rewards.models.transformers import TransformersPolicy
 
     arguments = {option: value for option, value in options.items() if value is not None}
     name = str(getattr(trainer.model.config, "_name_or_path", "")).rstrip("/").rpartition("/")[2]

@@ -93,9 +93,9 @@ def load_scorer(
     because an agent loop has the policy. Raises UsageError also for a model that every worker
     would load.
     """
-    from rag_rewards.backends.addresses import is_url
     from rag_rewards.importing import import_object
     from rag_rewards.loading import load_recipe
+    from rag_rewards.models.addresses import is_url
     from rag_rewards.scorer import PromptOptions, Scorer, split_options
 
     options = dict(options)
@@ -171,7 +171,7 @@ def check_own_judge(config: Any) -> None:
 
 def _check_models(config: Any, scorer: Scorer) -> None:
     """Raise UsageError for a model that is not set, and for groups that lose single rollouts."""
-    from rag_rewards.backends.model_options import missing_model
+    from rag_rewards.models.model_options import missing_model
     from rag_rewards.scorer import required_models
     from rag_rewards_adapters.row_checks import example_rollouts
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from rag_rewards.backends.http import run_concurrently
-from rag_rewards.backends.sequences import SequenceResult, TokenSequence
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
+from rag_rewards.models.http import run_concurrently
+from rag_rewards.models.sequences import SequenceResult, TokenSequence
 from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
 
 _SCORING = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}

@@ -24,8 +24,8 @@ def ctrl_rag(**settings: Any) -> Mapping[str, Any]:
 
 def frozen(start: Path) -> Mapping[str, Any]:
     """Return the recipe with the base model as scorer."""
-    from rag_rewards.backends.transformers import TransformersPolicy
     from rag_rewards.evidence.protocols import Models
+    from rag_rewards.models.transformers import TransformersPolicy
     from rag_rewards.tiny_world.model import load
 
     return {**ctrl_rag(), "models": Models(policy=TransformersPolicy(*load(start), name="base"))}

@@ -16,9 +16,9 @@ def measure_perplexity(
     model: Any, tokenizer: Any, fresh: Sequence[Any], temperature: float, start: Path
 ) -> Figures:
     """Return the perplexity of sampled responses with all documents and without the right one."""
-    from rag_rewards.backends.transformers import TransformersPolicy
     from rag_rewards.evidence.protocols import Models
     from rag_rewards.metrics import Perplexity
+    from rag_rewards.models.transformers import TransformersPolicy
     from rag_rewards.tiny_world.formats import PLAIN
     from rag_rewards.tiny_world.generation import rollouts
     from rag_rewards.tiny_world.measures import score_all

@@ -47,9 +47,9 @@ from rag_rewards.calibration.scores import (
 from rag_rewards.calibration.threshold_file import threshold_yaml
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.io.grouped_lines import read_groups
-from rag_rewards.io.output import check_output, write_whole
-from rag_rewards.io.sources import chunks, group_chunks, open_source
+from rag_rewards.files.grouped_lines import read_groups
+from rag_rewards.files.output import check_output, write_whole
+from rag_rewards.files.sources import chunks, group_chunks, open_source
 from rag_rewards.loading import load_recipe
 from rag_rewards.metrics.agreement import ScoreCounts
 from rag_rewards.metrics.intervals import Resampling

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.io.sources import open_source
+from rag_rewards.files.sources import open_source
 from rag_rewards.rows import Line, decode_line, line_key, row_error
 from rag_rewards.text.statements import sentences
 

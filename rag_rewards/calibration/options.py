@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.io.grouped_lines import check_grouping
-from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.files.grouped_lines import check_grouping
+from rag_rewards.files.output_check import refuse_overwriting
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.metrics.intervals import RESAMPLES
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.settings import check_choices
 
 LENGTHS = (5, 20, 60, 200)

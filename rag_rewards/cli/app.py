@@ -213,7 +213,7 @@ def refuse_overwritten_inputs(
     if commands[:1] == ("init",):  # it writes new files to a folder, which can contain its inputs
         outputs = {}
     if inputs and outputs:
-        from rag_rewards.io.output_check import refuse_overwriting  # takes time to import
+        from rag_rewards.files.output_check import refuse_overwriting  # takes time to import
 
         refuse_overwriting(outputs, inputs)
 

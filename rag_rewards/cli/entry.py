@@ -100,7 +100,7 @@ def _run(arguments: list[str]) -> int:
 def check_argument(argument: str) -> None:
     """Raise UsageError for an argument that is not UTF-8, such as the name of a file."""
     if not argument.isascii():
-        from rag_rewards.io.storage import check_name  # takes time to import
+        from rag_rewards.files.storage import check_name  # takes time to import
 
         check_name(argument)
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rag_rewards.backends.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.calibration.threshold_file import ThresholdFile
 from rag_rewards.cli.options import (
     FILES,
@@ -39,6 +38,7 @@ from rag_rewards.metrics.evaluation import (
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
 from rag_rewards.metrics.intervals import MetricReport, Value
 from rag_rewards.metrics.measurement import ErrorCount
+from rag_rewards.models.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.report.plain import decisions_text
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.rows.decisions import undecided_warning

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from rag_rewards.backends.model_options import (
+from rag_rewards.cli.recipe_options import RecipeOptions
+from rag_rewards.models.model_options import (
     EncoderOptions,
     JudgeOptions,
     ModelOptions,
     PolicyOptions,
 )
-from rag_rewards.cli.recipe_options import RecipeOptions
-from rag_rewards.shards.ray_cluster import RayOptions
+from rag_rewards.scoring.ray_cluster import RayOptions
 from rag_rewards.tracking import TrackerName
 
 FILES = Group("Input and output", sort_key=1)

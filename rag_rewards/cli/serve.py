@@ -17,12 +17,12 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.errors import OptionError
+from rag_rewards.scoring.ray_cluster import Engine, check_engine
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions, serve_on_ray
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
-from rag_rewards.shards.ray_cluster import Engine, check_engine
 
 ADDRESS = Group("Address", sort_key=1)
 LOG_DEFAULTS = LogOptions()

@@ -12,15 +12,14 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.datasets.question_list import question_digest, questions_in
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.io.digest import sha256
-from rag_rewards.io.output import check_output, write_whole
-from rag_rewards.io.output_check import refuse_overwriting
-from rag_rewards.io.sources import chunks, open_source
+from rag_rewards.files.digest import sha256
+from rag_rewards.files.output import check_output, write_whole
+from rag_rewards.files.output_check import refuse_overwriting
+from rag_rewards.files.sources import chunks, open_source
 from rag_rewards.metrics.comparison import (
     Comparison,
     check_pairs,
@@ -40,6 +39,7 @@ from rag_rewards.metrics.measurement import (
 )
 from rag_rewards.metrics.metric import Metric
 from rag_rewards.metrics.metric_names import metrics_of
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.rows import NOT_JSON, Line
 from rag_rewards.signature import Signature
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from rag_rewards.datasets.read_options import Pages, ReadOptions
 from rag_rewards.definition import Preset
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.io.output_check import refuse_overwriting_with_card
+from rag_rewards.files.output_check import refuse_overwriting_with_card
 from rag_rewards.preparation.trainer_rows import Trainer
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows.column_map import ColumnMap

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rag_rewards.errors import needs_extra
-from rag_rewards.io.output import Output
+from rag_rewards.files.output import Output
 from rag_rewards.preparation.trainer_rows import verl_schema
 
 ROW_GROUP = 1_000

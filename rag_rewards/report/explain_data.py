@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.groups import group_by_key, group_by_position
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.report.explain_row import explain_member, tokenizer_of
 from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.explanation import explain as explain_scored

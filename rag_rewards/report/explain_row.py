@@ -8,12 +8,12 @@ from difflib import get_close_matches
 
 import msgspec
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.evidence.needs import LogProbsNeed, Need
 from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.report.explanation import Explanation, explain
 from rag_rewards.report.reasons import no_spread_of
 from rag_rewards.report.rows import RowFault, advantages, read_rows, recorded_recipe, rescored
@@ -115,7 +115,7 @@ def tokenizer_of(scorer: Scorer, models: ModelOptions) -> Tokenizer | None:
     if scorer.models.policy is not None:
         return scorer.models.policy.tokenizer
     if models.tokenizer:
-        from rag_rewards.backends.tokenizer import resolve_tokenizer
+        from rag_rewards.models.tokenizer import resolve_tokenizer
 
         return resolve_tokenizer(models.tokenizer, None)
     return None

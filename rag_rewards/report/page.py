@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import UsageError
-from rag_rewards.io.sinks import open_output
+from rag_rewards.files.sinks import open_output
 
 _ASSETS = Path(__file__).parent / "assets"
 

@@ -6,8 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rag_rewards.io.progress import Progress
-from rag_rewards.io.sources import Source
+from rag_rewards.files.progress import Progress
+from rag_rewards.files.sources import Source
 from rag_rewards.rows import Totals
 
 if TYPE_CHECKING:

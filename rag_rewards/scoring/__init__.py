@@ -1,1 +1,1 @@
-"""Dumps of the rollouts of a training, and replay of scored rows with other settings."""
+"""Scoring of files, dumps of the rollouts of a training, and replay of scored rows."""

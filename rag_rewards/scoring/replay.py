@@ -12,9 +12,9 @@ import msgspec
 from rag_rewards.decision import split_decision
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import DataError, OptionError, RolloutError, SignatureError, UsageError
+from rag_rewards.files.grouped_lines import read_groups
+from rag_rewards.files.sources import Source, open_source
 from rag_rewards.importing import import_object
-from rag_rewards.io.grouped_lines import read_groups
-from rag_rewards.io.sources import Source, open_source
 from rag_rewards.loading import (
     RecipeSpec,
     load_recipe,

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Policy
-from rag_rewards.io.questions import ErrorLog, Question, ScoresRollouts
+from rag_rewards.files.questions import ErrorLog, Question, ScoresRollouts
 from rag_rewards.loading import RecipeSource, RecipeSpec
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
 from rag_rewards.selection.rationales import RationaleScorer
 from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions

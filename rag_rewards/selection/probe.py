@@ -16,14 +16,12 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Policy
-from rag_rewards.groups import first_error
-from rag_rewards.io.output import Output, refuse_second_run
-from rag_rewards.io.output_check import refuse_overwriting_with_card
-from rag_rewards.io.progress import NoProgress
-from rag_rewards.io.questions import (
+from rag_rewards.files.output import Output, refuse_second_run
+from rag_rewards.files.output_check import refuse_overwriting_with_card
+from rag_rewards.files.progress import NoProgress
+from rag_rewards.files.questions import (
     ErrorLog,
     Question,
     QuestionRow,
@@ -33,8 +31,10 @@ from rag_rewards.io.questions import (
     question_of,
     read_question_row,
 )
-from rag_rewards.io.sources import Source, open_source
+from rag_rewards.files.sources import Source, open_source
+from rag_rewards.groups import first_error
 from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rollout import Rollout

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.errors import OptionError, RolloutError
-from rag_rewards.io.questions import Question, ScoredRollout
+from rag_rewards.files.questions import Question, ScoredRollout
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rollout import Rollout

@@ -11,7 +11,7 @@ import msgspec
 
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.errors import OptionError
-from rag_rewards.io.questions import Question, ScoredRollout
+from rag_rewards.files.questions import Question, ScoredRollout
 from rag_rewards.prompts import (
     ANY_FORM,
     DEFAULT,

@@ -18,8 +18,8 @@ import msgspec
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.evidence.gather import Gatherer
+from rag_rewards.files.questions import ScoredRollout
 from rag_rewards.groups import Groups
-from rag_rewards.io.questions import ScoredRollout
 from rag_rewards.metrics.measurement import MetricNeeds
 from rag_rewards.metrics.metric import read_answer
 from rag_rewards.metrics.trust_score import MAX_CITATIONS, TrustScore, is_answerable

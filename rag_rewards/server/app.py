@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.backends.circuit_breaker import BackendUnavailable
 from rag_rewards.errors import (
     BackendError,
     DataError,
@@ -26,6 +25,7 @@ from rag_rewards.errors import (
 )
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_key
+from rag_rewards.models.circuit_breaker import BackendUnavailable
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.scored import error_fields, score_fields
 from rag_rewards.scorer import Scorer, required_models

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from rag_rewards.backends.circuit_breaker import (
+from rag_rewards.errors import RolloutError
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.models.circuit_breaker import (
     BackendUnavailable,
     CircuitBreaker,
     unavailable_cause,
 )
-from rag_rewards.errors import RolloutError
-from rag_rewards.evidence.protocols import Models
 from rag_rewards.rollout import ScoreOrError
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.telemetry import Telemetry, log, short_message

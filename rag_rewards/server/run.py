@@ -8,10 +8,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag_rewards.backends.addresses import is_url
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError, needs_extra
 from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
+from rag_rewards.models.addresses import is_url
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.options import ServerOptions
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rag_rewards.backends.circuit_breaker import CircuitBreaker
 from rag_rewards.errors import RolloutError, needs_extra
+from rag_rewards.models.circuit_breaker import CircuitBreaker
 from rag_rewards.rollout import Score, ScoreOrError
 from rag_rewards.rows.decisions import decided_as
 from rag_rewards.server.request_errors import RequestError

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_position
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.rollout import Rollout, ScoreOrError, Scores
 from rag_rewards.rows.column_map import ColumnMap, with_column_hint
 from rag_rewards.rows.scored import score_fields

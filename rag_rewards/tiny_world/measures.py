@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models, Policy
 from rag_rewards.groups import raise_errors
 from rag_rewards.metrics import TrustScore
 from rag_rewards.metrics.metric import AnswerCache, read_answer
+from rag_rewards.models.transformers import TransformersPolicy
 from rag_rewards.recipes import recipe
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import ScoredRow

@@ -138,7 +138,7 @@ class Bench:
         self, samples: Sequence[Rollout], policy: Any, tokenizer: Any
     ) -> list[float | None]:
         """Score rollouts. Raises the error of a rollout that cannot be scored."""
-        from rag_rewards.backends.transformers import TransformersPolicy
+        from rag_rewards.models.transformers import TransformersPolicy
 
         models = replace(self.available_models(), policy=TransformersPolicy(policy, tokenizer))
         scorer = Scorer(self.recipe, models, prompt=self.form.prompt)

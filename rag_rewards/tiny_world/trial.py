@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rag_rewards.datasets.gold import Gold
 from rag_rewards.errors import UsageError
-from rag_rewards.io.output import Output
+from rag_rewards.files.output import Output
 from rag_rewards.preparation.suitability import suitability_problem
 from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
 from rag_rewards.preparation.trainer_rows import trainer_row

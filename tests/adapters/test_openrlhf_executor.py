@@ -20,8 +20,8 @@ from rag_rewards_adapters.openrlhf_agent import (
 from rag_rewards_adapters.openrlhf_engine import UpdateCounter
 
 import rag_rewards as rr
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import SettingError, UsageError
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.rollout import Score
 from rag_rewards.training.advantages import group_advantages
 

@@ -17,7 +17,7 @@ from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prepare import prepare
 from rag_rewards.rows.columns import rollout_from_columns
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 FORM = {"document": "({label}) {text}", "untitled": "({label}) {text}", "separator": "\n"}
 OWN_FORM = rr.Prompt("", **FORM)
@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     pytest.importorskip("transformers", reason="transformers is not installed")
     import tiny_models
 
-    from rag_rewards.backends.transformers import TransformersPolicy
+    from rag_rewards.models.transformers import TransformersPolicy
 
     folder = tiny_models.save(tmp_path_factory.mktemp("model") / "qwen2")
     return Models(policy=TransformersPolicy.load(str(folder), dtype="float32"))

@@ -18,7 +18,7 @@ from rag_rewards.metrics.agreement import Agreement
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "calibration.jsonl"
-BACKENDS = ROOT / "tests" / "backends"
+BACKENDS = ROOT / "tests" / "models"
 FEW = ("--resamples", "50")
 
 
@@ -553,8 +553,8 @@ def test_claims_with_an_entailment_model(cli, write, tmp_path, backends):
     pytest.importorskip("torch")
     from test_nli import save_classifier
 
-    from rag_rewards.backends.nli import load_entailment
     from rag_rewards.metrics.agreement import ScoreCounts
+    from rag_rewards.models.nli import load_entailment
 
     nli = save_classifier(tmp_path / "nli")
     source = "the river runs through the city . the city has a tower ."

@@ -12,8 +12,8 @@ import pytest
 
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
-from rag_rewards.io.grouped_lines import sort_groups
-from rag_rewards.io.sources import open_source
+from rag_rewards.files.grouped_lines import sort_groups
+from rag_rewards.files.sources import open_source
 
 ROWS = [json.dumps({"id": str(i), "text": "x" * 2000}).encode() for i in range(1200)]
 CONTENT = b"\n".join(ROWS) + b"\n"
@@ -130,7 +130,7 @@ def test_a_change_between_the_passes_of_prepare(path, change):
 
 @pytest.mark.parametrize("command", ["audit", "select"])
 def test_commands_name_the_file(cli, tmp_path, monkeypatch, command):
-    from rag_rewards.io import file_version
+    from rag_rewards.files import file_version
 
     path = tmp_path / "in.jsonl"
     path.write_bytes(CONTENT)

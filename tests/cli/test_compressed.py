@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 from processes import finish
 
-import rag_rewards.io.compression as compression
+import rag_rewards.files.compression as compression
 
 zstd = (
     pytest.importorskip("compression.zstd")

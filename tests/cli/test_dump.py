@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.io.sources import read_rollouts
+from rag_rewards.files.sources import read_rollouts
 from rag_rewards.scorer import Scorer
 
 ROOT = Path(__file__).resolve().parents[2]

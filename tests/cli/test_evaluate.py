@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-BACKENDS = Path(__file__).parents[1] / "backends"
+BACKENDS = Path(__file__).parents[1] / "models"
 FEW = ("--resamples", "100")
 
 

@@ -18,10 +18,10 @@ from command_line import COMMAND
 from processes import WAIT_SECONDS
 
 from rag_rewards.errors import UsageError
-from rag_rewards.io import compression
-from rag_rewards.io.score_file import score_file
-from rag_rewards.io.score_options import ScoreOptions
-from rag_rewards.io.storage import write_file
+from rag_rewards.files import compression
+from rag_rewards.files.score_file import score_file
+from rag_rewards.files.score_options import ScoreOptions
+from rag_rewards.files.storage import write_file
 
 
 def ids(path):

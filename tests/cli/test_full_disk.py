@@ -11,7 +11,7 @@ import sys
 import pytest
 from processes import WAIT_SECONDS
 
-from rag_rewards.shards import run as shard_run
+from rag_rewards.scoring import run as shard_run
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rag_rewards.rows.line_groups import KeyDigests
-from rag_rewards.shards import parts as shard_parts
-from rag_rewards.shards import run as shard_run
+from rag_rewards.scoring import parts as shard_parts
+from rag_rewards.scoring import run as shard_run
 
 BROKEN = b'{"response": "torn'
 

@@ -19,7 +19,7 @@ import pytest
 from command_line import COMMAND, ROOT
 from processes import end, finish, wait_for
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 from judge_server import JudgeServer, Reply, Request
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
-BACKENDS = Path(__file__).parents[1] / "backends"
+BACKENDS = Path(__file__).parents[1] / "models"
 sys.path.insert(0, str(BACKENDS))
 
 import tiny_models  # noqa: E402 (found through the path above)

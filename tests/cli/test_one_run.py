@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-import rag_rewards.io.output as output_file
+import rag_rewards.files.output as output_file
 from rag_rewards.errors import UsageError
-from rag_rewards.io.output import Output
-from rag_rewards.io.sinks import open_output
+from rag_rewards.files.output import Output
+from rag_rewards.files.sinks import open_output
 
 fcntl = pytest.importorskip("fcntl")
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from rag_rewards.backends.model_options import (
+from rag_rewards.cli.app import COMMANDS, make_app
+from rag_rewards.cli.entry import flag
+from rag_rewards.cli.options import ModelGroups
+from rag_rewards.errors import OptionError
+from rag_rewards.models.model_options import (
     EncoderOptions,
     JudgeOptions,
     ModelOptions,
     PolicyOptions,
 )
-from rag_rewards.cli.app import COMMANDS, make_app
-from rag_rewards.cli.entry import flag
-from rag_rewards.cli.options import ModelGroups
-from rag_rewards.errors import OptionError
 
 MODEL_FLAGS = {flag(field.name): field for field in fields(ModelOptions)}
 WITH_MODELS = {"score", "audit", "calibrate", "explain", "serve", "init", "probe"}

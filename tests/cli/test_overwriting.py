@@ -14,8 +14,8 @@ from processes import WAIT_SECONDS
 
 from rag_rewards.cli.app import COMMANDS, OUTPUTS, make_app
 from rag_rewards.errors import OptionError
-from rag_rewards.io import output_check
-from rag_rewards.io.output_check import refuse_overwriting
+from rag_rewards.files import output_check
+from rag_rewards.files.output_check import refuse_overwriting
 from rag_rewards.metrics.evaluation import EvaluateOptions
 
 RECIPE = ("--recipe", "--config")

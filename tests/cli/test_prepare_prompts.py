@@ -15,7 +15,7 @@ import yaml
 from rag_rewards.signature import Signature
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "backends"))
+sys.path.insert(0, str(ROOT / "tests" / "models"))
 
 
 def facts(number, **changes):

@@ -14,15 +14,15 @@ import yaml
 from command_line import ROOT
 from processes import finish
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.selection.probe import ProbeOptions, probe
 from rag_rewards.selection.sampling import MAX_FAILED_BATCHES, SamplingOptions
 from rag_rewards.testing import TableJudge, TablePolicy
 
-sys.path.append(str(Path(__file__).parents[1] / "backends"))
+sys.path.append(str(Path(__file__).parents[1] / "models"))
 
 
 def question(name, **fields):

@@ -11,15 +11,15 @@ import yaml
 from real_rows import ircot
 
 from rag_rewards import decode_row, recipe
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.selection.options import SelectOptions
 from rag_rewards.selection.sampling import MAX_FAILED_BATCHES
 from rag_rewards.selection.select import select
 from rag_rewards.testing import TablePolicy
 
-sys.path.append(str(Path(__file__).parents[1] / "backends"))
+sys.path.append(str(Path(__file__).parents[1] / "models"))
 
 STYLE = ("-r", "arena", "--make", "sft", "--style", "rationale")
 

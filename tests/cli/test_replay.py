@@ -8,7 +8,7 @@ import re
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.io.sources import Source
+from rag_rewards.files.sources import Source
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.scoring.replay import Variation, _compares_rollouts
 from rag_rewards.signature import Signature, signature_of

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.selection.options import SelectOptions
 from rag_rewards.selection.select import select
 from rag_rewards.testing import TableEntailment, TablePolicy
 from rag_rewards.text.refusal import REFUSAL
 
-sys.path.append(str(Path(__file__).parents[1] / "backends"))
+sys.path.append(str(Path(__file__).parents[1] / "models"))
 
 FRANCE, ITALY = "Paris is in France.", "Rome is in Italy."
 

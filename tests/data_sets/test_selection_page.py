@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "selection.md").read_text("utf-8")
 COMMANDS = re.findall(r"^(rag-rewards .*)$", PAGE, re.MULTILINE)
 
-sys.path.append(str(ROOT / "tests" / "backends"))
+sys.path.append(str(ROOT / "tests" / "models"))
 
 
 def examples(name):

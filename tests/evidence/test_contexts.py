@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed")
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 import tiny_models
 from hypothesis import given

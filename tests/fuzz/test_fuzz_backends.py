@@ -16,12 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.backends import http
-from rag_rewards.backends.endpoints import Limits
-from rag_rewards.backends.openai import OpenAIJudge, chat
-from rag_rewards.backends.sglang import SglangServer
-from rag_rewards.backends.text_servers import EntailmentServer, SimilarityServer
-from rag_rewards.backends.vllm import VllmServer
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
     EntityQuestion,
@@ -29,6 +23,12 @@ from rag_rewards.evidence.protocols import (
     JudgeQuestion,
     ScoreRequest,
 )
+from rag_rewards.models import http
+from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.openai import OpenAIJudge, chat
+from rag_rewards.models.sglang import SglangServer
+from rag_rewards.models.text_servers import EntailmentServer, SimilarityServer
+from rag_rewards.models.vllm import VllmServer
 
 ONCE = Limits(retries=0, backoff=0.001, timeout=60.0)
 URL = "http://server"

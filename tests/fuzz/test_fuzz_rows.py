@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards.errors import RolloutError
-from rag_rewards.io.parquet_columns import column_fault, scored_columns
+from rag_rewards.files.parquet_columns import column_fault, scored_columns
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import decode_line, decode_or_error, decode_row, is_object, line_id, line_key
 from rag_rewards.rows.column_map import PRESETS, ColumnMap, read_columns

@@ -41,8 +41,8 @@ RUNS = (
     ),
     (
         "tests/server/test_routes.py",
-        "tests/backends/test_judge.py",
-        "tests/backends/test_http_policies.py",
+        "tests/models/test_judge.py",
+        "tests/models/test_http_policies.py",
         "tests/rewards/test_answer.py",
         "tests/text/test_statements.py",
         "tests/test_recipe_object.py",

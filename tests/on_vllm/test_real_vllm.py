@@ -18,9 +18,9 @@ import httpx
 import pytest
 from processes import WAIT_SECONDS, finish, free_port
 
-from rag_rewards.backends.endpoints import Limits
-from rag_rewards.backends.vllm import VllmServer
 from rag_rewards.evidence.protocols import GenerateRequest, ScoreRequest
+from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.vllm import VllmServer
 
 PYTHON = os.environ.get("RAG_REWARDS_VLLM_PYTHON")
 HERE = Path(__file__).parent
@@ -150,7 +150,7 @@ def test_generation_is_that_of_transformers(url, model):
 
 IN_PROCESS = """
 import asyncio, json, sys
-from rag_rewards.backends.vllm import VllmEngine
+from rag_rewards.models.vllm import VllmEngine
 from rag_rewards.evidence.protocols import ScoreRequest
 
 async def main():

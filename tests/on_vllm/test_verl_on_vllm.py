@@ -23,8 +23,8 @@ from test_real_vllm import url  # noqa: E402, F401  (a fixture)
 from tiny_models import make_tokenizer  # noqa: E402
 
 import rag_rewards as rr  # noqa: E402
-from rag_rewards.backends.transformers import TransformersPolicy  # noqa: E402
 from rag_rewards.evidence.protocols import Models  # noqa: E402
+from rag_rewards.models.transformers import TransformersPolicy  # noqa: E402
 from rag_rewards.scorer import Scorer  # noqa: E402
 
 pytestmark = pytest.mark.skipif(

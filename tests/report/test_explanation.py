@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.cli import main
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.report.explain_row import explain_row
 from rag_rewards.report.explanation import explain, passages
 from rag_rewards.report.explanation_terminal import colored_response

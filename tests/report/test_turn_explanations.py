@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from rag_rewards.audit.row_attacks import with_last_turn
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.cli import main
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.report.explain_row import explain_row
 from rag_rewards.report.explanation import Explanation, explain
 from rag_rewards.report.explanation_svg import explanation_svg

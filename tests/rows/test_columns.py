@@ -7,8 +7,8 @@ import doctest
 import numpy as np
 import pytest
 
-from rag_rewards.backends.model_options import missing_model
 from rag_rewards.errors import DataError, RowError, UsageError
+from rag_rewards.models.model_options import missing_model
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import columns
 from rag_rewards.rows.column_map import ColumnMap

@@ -21,8 +21,8 @@ from processes import WAIT_SECONDS
 
 import rag_rewards as rr
 from rag_rewards.errors import BackendError, OptionError, RolloutError, RowError
+from rag_rewards.files.sources import read_rollouts
 from rag_rewards.groups import group_by_key, positions_by_key
-from rag_rewards.io.sources import read_rollouts
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows import ScoredRow, decode_line
 from rag_rewards.rows.decoding import decode_row

@@ -13,14 +13,14 @@ import pytest
 from processes import WAIT_SECONDS
 from running_server import connect
 
-from rag_rewards.backends import circuit_breaker
-from rag_rewards.backends.endpoints import Limits
-from rag_rewards.backends.openai import OpenAIJudge
-from rag_rewards.backends.text_servers import EntailmentServer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.models import circuit_breaker
+from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.openai import OpenAIJudge
+from rag_rewards.models.text_servers import EntailmentServer
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from judge_server import JudgeServer, Reply, Request
 
 PLAN = RecipeSpec(recipe="truthrl")

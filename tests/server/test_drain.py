@@ -16,7 +16,7 @@ from running_server import Running
 
 from rag_rewards.server.run import REMOTE_IN_FLIGHT
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from judge_server import JudgeServer, Reply, Request
 
 ROW = {

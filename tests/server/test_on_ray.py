@@ -20,7 +20,7 @@ from ray_nodes import ATTEMPTS, SLOW_START
 from running_server import ARENA, Running
 from trace_collector import trace_collector
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from judge_server import JudgeServer, Reply, Request
 
 pytest.importorskip("ray.serve", reason="needs Ray: pip install 'rag-rewards[ray]'")

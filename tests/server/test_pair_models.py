@@ -14,15 +14,15 @@ from running_server import ARENA, Running, connect, run
 from virtual_time import run_in_virtual_time
 
 from rag_rewards import BackendError
-from rag_rewards.backends.endpoints import Limits
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.models.endpoints import Limits
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.routes import build
 from rag_rewards.testing import TableContradiction, TableEntailment, TableSimilarity
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "backends"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
 
 PLAN = RecipeSpec(recipe="arena")
 PAIRS = [["Paris is in France.", "Paris is French."], ["Rome is in Italy.", "Rome is French."]]
@@ -164,9 +164,9 @@ def test_a_shared_model_has_the_values_and_the_fingerprint_of_a_local_one(
     serving: Any, tmp_path: Path
 ) -> None:
     models = pytest.importorskip("tiny_text_models")
-    from rag_rewards.backends.nli import load_entailment
-    from rag_rewards.backends.similarity import SentenceSimilarity
-    from rag_rewards.backends.text_servers import EntailmentServer, SimilarityServer
+    from rag_rewards.models.nli import load_entailment
+    from rag_rewards.models.similarity import SentenceSimilarity
+    from rag_rewards.models.text_servers import EntailmentServer, SimilarityServer
 
     nli = models.save_classifier(tmp_path / "nli")
     encoder = models.save_encoder(tmp_path / "base", tmp_path / "encoder")

@@ -15,14 +15,14 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 from running_server import connect, run
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "backends"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import tiny_models
 import turn_rollouts
 
 from rag_rewards import decode_row
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.evidence.protocols import Models, ScoreRequest
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.models.transformers import TransformersPolicy
 
 
 def gains_of(model: Any, row: Any, encode: Any) -> list[float]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.server import on_ray
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.options import ServerOptions

@@ -18,13 +18,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 from running_server import ARENA, Running, connect, run
 from trace_collector import trace_collector
 
-from rag_rewards.backends.openai import OpenAIJudge
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.models.openai import OpenAIJudge
 from rag_rewards.server.logs import JsonFormatter
 from rag_rewards.server.tracing import Tracing
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 from judge_server import JudgeServer, Reply
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -9,9 +9,9 @@ import pytest
 from object_store import SECRET, object_store
 
 from rag_rewards.errors import UsageError
-from rag_rewards.io import storage
-from rag_rewards.io.grouped_lines import sort_groups
-from rag_rewards.io.sources import open_source
+from rag_rewards.files import storage
+from rag_rewards.files.grouped_lines import sort_groups
+from rag_rewards.files.sources import open_source
 
 pytest.importorskip("pyarrow.parquet")
 import pyarrow as pa

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.testing import TableEntailment
 
 RIGHT = {"id": "a", "response": "<think>x</think><answer>Paris</answer>", "answers": ["Paris"]}

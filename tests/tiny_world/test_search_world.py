@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import rag_rewards as rr
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import ScoreRequest
+from rag_rewards.models.transformers import TransformersPolicy
 from rag_rewards.tiny_world.model import CHECKPOINT, END, PAD, load
 from rag_rewards.tiny_world.search.base import (
     NEW_WORDS,

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import rag_rewards as rr
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.models.transformers import TransformersPolicy
 from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
 from rag_rewards.tiny_world.formats import FORMATS, LEAR, PLAIN, TRUTHRL

@@ -18,7 +18,7 @@ from processes import WAIT_SECONDS
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "start-training.md"
 
-sys.path.append(str(TESTS / "backends"))
+sys.path.append(str(TESTS / "models"))
 
 
 def commands(section: str, mark: str = "(?!gpu|cluster|network)[a-z-]+") -> list[str]:

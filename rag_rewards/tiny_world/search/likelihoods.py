@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.evidence.protocols import ScoreAnswer, ScoreRequest
+from rag_rewards.models.transformers import TransformersPolicy
 
 ROWS = 128
 """Sequences of a batch. The sequences are sorted by length, so that little padding is computed."""

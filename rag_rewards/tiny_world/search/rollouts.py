@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rag_rewards.backends.transformers.forward import cache_argument
+from rag_rewards.models.transformers.forward import cache_argument
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.tiny_world.model import END, PAD

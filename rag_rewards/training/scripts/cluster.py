@@ -9,8 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rag_rewards.backends.addresses import is_url, without_credentials
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.models.addresses import is_url, without_credentials
 from rag_rewards.training.scripts.start import GPUS, Start
 from rag_rewards.training.scripts.writer import python_value
 

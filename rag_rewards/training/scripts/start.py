@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.backends.addresses import is_url
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe
+from rag_rewards.models.addresses import is_url
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import models_needed

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from rag_rewards.backends.model_options import ModelOptions
 from rag_rewards.errors import UsageError
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.training.scripts.start import Start
 from rag_rewards.training.scripts.trl import ON_CPU, check_of, own_folder
 from rag_rewards.training.scripts.writer import (

@@ -22,7 +22,7 @@ from rag_rewards_adapters.trl import RagReward
 from rag_rewards.cli import doctor, main
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TESTS / "trainers"), str(TESTS / "backends"), str(TESTS.parent / "docs")]
+sys.path[:0] = [str(TESTS / "trainers"), str(TESTS / "models"), str(TESTS.parent / "docs")]
 from build_matrix import STD_FLOOR, cell  # noqa: E402
 from golden import GOLD, GROUPS, MODELS, RECIPES, EvidenceGatherer, Group, scored  # noqa: E402
 from tiny_models import make_model, make_tokenizer  # noqa: E402

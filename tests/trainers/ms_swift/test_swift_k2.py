@@ -24,7 +24,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.training.kl import k3
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path.append(str(TESTS / "backends"))
+sys.path.append(str(TESTS / "models"))
 from tiny_models import make_model, make_tokenizer  # noqa: E402
 
 BETA = 0.04

@@ -17,7 +17,7 @@ from processes import WAIT_SECONDS
 from rag_rewards_adapters.callables import batch
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "backends"))
+sys.path.insert(0, str(ROOT / "tests" / "models"))
 PAGE = (ROOT / "docs" / "ms-swift.md").read_text("utf-8")
 TINY = (
     "--model model --model_type qwen2 --template qwen2_5 --tuner_type full --torch_dtype float32 "

@@ -28,7 +28,7 @@ from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 from test_swift_rewards import _registry, config, new_reward, rewards, sample  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
 import tiny_models
 from rag_rewards_adapters.ms_swift import register_search
 from turn_groups import ENVIRONMENT, GROUPS, SEARCHES, TurnGroup
@@ -255,7 +255,7 @@ def test_the_contexts_of_igpo_contain_the_replies_of_the_environment(
 
     The weights change between two batches, and the likelihoods equal those of naive scoring.
     """
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "backends"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "models"))
     import tiny_models
 
     tokenizer = tiny_models.make_tokenizer()

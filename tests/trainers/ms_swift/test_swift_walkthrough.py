@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
 from tiny_models import make_model, make_tokenizer, save
 from walkthrough import commands, follow, lay_out
 

@@ -20,7 +20,7 @@ from typing import Any
 import openrlhf.utils.agent  # noqa: F401  (before the others, so that it stays: agent.py needs it)
 from missing_modules import stand_ins
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
 from tiny_models import make_model, make_tokenizer
 
 

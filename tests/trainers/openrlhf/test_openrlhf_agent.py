@@ -14,9 +14,9 @@ import pytest
 from rollout_actor import Engine, Trainer, sampling
 
 import rag_rewards as rr
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import BackendError, DataError, GroupError, UsageError
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.models.transformers import TransformersPolicy
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.advantages import group_advantages
 

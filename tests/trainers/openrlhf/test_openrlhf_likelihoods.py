@@ -11,7 +11,7 @@ from typing import Any
 from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
 from rollout_actor import Engine, SamplingParams, Trainer
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
 import turn_rollouts
 from tiny_models import VOCABULARY, make_model, make_tokenizer, naive
 

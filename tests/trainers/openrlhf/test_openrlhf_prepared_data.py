@@ -14,7 +14,7 @@ from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prepare import prepare
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
 import tiny_models
 
 

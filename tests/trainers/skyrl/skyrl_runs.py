@@ -15,7 +15,7 @@ from skyrl.train.generators.base import TrajectoryID
 from skyrl_gym.envs import registration
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "backends"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
 from tiny_models import TEMPLATE, make_tokenizer
 
 TOKENS = 4

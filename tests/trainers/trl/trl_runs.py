@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path.append(str(TESTS / "backends"))
+sys.path.append(str(TESTS / "models"))
 
 import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-BACKENDS = Path(__file__).resolve().parents[2] / "backends"
+BACKENDS = Path(__file__).resolve().parents[2] / "models"
 sys.path.append(str(BACKENDS))
 
 import numpy as np  # noqa: E402

@@ -20,9 +20,9 @@ from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.utils import tensordict_utils as tu
 
 import rag_rewards as rr
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.errors import GroupError
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.models.transformers import TransformersPolicy
 from rag_rewards.scorer import Scorer
 
 Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class

@@ -10,8 +10,8 @@ import ray
 import v1_trainer as v1
 
 import rag_rewards as rr
-from rag_rewards.backends.transformers import TransformersPolicy
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.models.transformers import TransformersPolicy
 from rag_rewards.scorer import Scorer
 
 RESPONSES = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]

@@ -38,9 +38,9 @@ def test_a_script_without_validation_logs_components(tmp_path: Path) -> None:
 def test_hydra_reads_paths_unchanged(tmp_path: Path, name: str) -> None:
     from hydra import compose, initialize_config_module
 
-    from rag_rewards.backends.model_options import ModelOptions
     from rag_rewards.cli.init import write
     from rag_rewards.loading import RecipeSpec
+    from rag_rewards.models.model_options import ModelOptions
     from rag_rewards.training.scripts import start_of
 
     start = start_of(

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "backends"))
+sys.path.insert(0, str(HERE.parents[1] / "models"))
 
 import turn_rollouts  # noqa: E402
 from tiny_models import TEMPLATE, save  # noqa: E402

@@ -1,6 +1,0 @@
-"""A judge on any server with OpenAI's `/chat/completions` endpoint."""
-
-from rag_rewards.backends.openai.judge import OpenAIJudge
-from rag_rewards.backends.openai.usage import JudgeUsage
-
-__all__ = ["JudgeUsage", "OpenAIJudge"]

@@ -1,0 +1,1 @@
+"""Files: sources of rows, outputs, and their storage."""

@@ -1,0 +1,320 @@
+"""Files that get their name when they are complete, and that only one run may write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import IO
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+from rag_rewards.errors import UsageError
+from rag_rewards.files.compression import (
+    check_compression,
+    compress,
+    compression_of,
+)
+from rag_rewards.files.storage import (
+    base_name,
+    check_name,
+    file_info,
+    is_remote,
+    local_path,
+    staging_folder,
+    upload,
+)
+
+_UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip")
+
+
+class Output:
+    """Write bytes to `path`. A regular file is written as `path.partial`; `commit` renames it.
+
+    A file whose name ends in `.gz` or `.zst` is compressed by `commit`, so that equal rows give
+    equal bytes, and the partial file contains rows that can be read. `commit` returns when the file
+    and its name are on the disk.
+
+    The partial file is locked until it has been renamed, removed or closed, and so are the other
+    files of the run (`path.errors.jsonl`), as far as they are opened after this object. Devices,
+    pipes and "-" (standard output) are written directly and are not locked.
+
+    The files of a URL of an object store are in a local folder until `commit` uploads the complete
+    output; the object appears when the upload is complete.
+
+    With `resume`, the rows of an earlier partial file remain until `truncate` or `renew` is called.
+
+    Raises UsageError when `path` cannot be written, when its name is that of a compression that is
+    not supported, and when another run is writing it.
+    """
+
+    def __init__(self, path: str, *, resume: bool = False) -> None:
+        refuse_suffix(check_name(path))
+        self._compression = compression_of(path)
+        self.path = path
+        self.partial: Path | None = None
+        self.target: Path | None = None
+        if path == "-":
+            self.handle: IO[bytes] = sys.stdout.buffer
+            return
+        try:
+            self.partial = partial_of(path)
+            if self.partial is None:
+                if os.path.isdir(path):
+                    raise UsageError(f"{path} is a folder, not a file to write to")
+                if self._compression:
+                    raise UsageError(
+                        f"{path} is not a regular file: write rows without compression, and "
+                        "compress them with another program"
+                    )
+                self.handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
+                return
+            self.target = local_target(path)
+            self.handle = self._locked(self.partial, self.target, truncate=not resume)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+    def write(self, data: bytes) -> None:
+        try:
+            self.handle.write(data)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def renew(self) -> None:
+        """Replace the partial file by a new one. A worker of an earlier run has the old one open.
+
+        Raises UsageError when another run begins at this moment.
+        """
+        if self.partial is None or self.target is None:
+            raise ValueError(f"{self.path} has no partial file")
+        if fcntl is None:
+            self.handle.close()  # Windows does not remove an open file
+        self.partial.unlink(missing_ok=True)
+        self.handle.close()
+        self.handle = self._locked(self.partial, self.target)
+
+    @staticmethod
+    def _locked(partial: Path, target: Path, *, truncate: bool = True) -> IO[bytes]:
+        """Open the partial file, with the permissions of the output that it will replace."""
+        handle = open_locked(partial, truncate=truncate)
+        if target.exists():
+            shutil.copymode(target, partial)
+        return handle
+
+    def truncate(self, size: int) -> None:
+        """Remove what follows the first `size` bytes, and continue to write there."""
+        self.handle.seek(size)
+        self.handle.truncate()
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the output has its name, or the partial file was discarded."""
+        return self.partial is None
+
+    def commit(self) -> None:
+        """Give the complete output its name. After a power failure, its rows are on the disk."""
+        try:
+            self.handle.flush()
+            if self.partial:
+                os.fsync(self.handle.fileno())
+            if fcntl is None and self.partial:
+                self.handle.close()  # Windows does not rename an open file
+            if self.partial and self.target:
+                self._publish(self.partial, self.target)
+                sync_folder(self.target.parent)
+                self.partial = None
+                self.upload()
+            self.close()
+        except OSError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: OSError) -> OSError:
+        """Return an error of writing with the name of the output."""
+        if self.path != "-":
+            error.filename = error.filename or self.path
+        return error
+
+    def upload(self) -> None:
+        """Upload the complete output if its path is a URL and this has not been done."""
+        if is_remote(self.path) and self.target and self.target.exists():
+            upload(self.target, self.path)
+            self.target.unlink()
+
+    def complete_size(self) -> int | None:
+        """Return the size of the complete output in bytes, or None if there is none."""
+        info = file_info(self.path)
+        return None if info is None else info.size
+
+    def _publish(self, partial: Path, target: Path) -> None:
+        """Replace the target by the partial file, which is still locked."""
+        if self._compression is None:
+            partial.replace(target)
+            return
+        compressed = target.with_name(target.name + ".made")
+        compressed.unlink(missing_ok=True)  # a symbolic link would redirect the rows
+        try:
+            compress(partial, compressed, self._compression)
+            if target.exists():
+                shutil.copymode(target, compressed)
+            sync_file(compressed)
+            compressed.replace(target)
+        finally:
+            compressed.unlink(missing_ok=True)
+        partial.unlink()
+
+    def close(self) -> None:
+        """Flush and release the lock. Without `commit` the rows remain in the partial file."""
+        if self.path == "-":
+            self.handle.flush()
+        elif self.partial and not self.handle.closed and self._is_empty():
+            self.discard()
+        else:
+            self.handle.close()
+
+    def _is_empty(self) -> bool:
+        return self.handle.tell() == 0 and os.fstat(self.handle.fileno()).st_size == 0
+
+    def discard(self) -> None:
+        """Close and remove the partial file. Does nothing after `commit`."""
+        if self.partial and not self.handle.closed:
+            self.partial.unlink(missing_ok=True)  # before the lock is released
+            self.partial = None
+        with contextlib.suppress(OSError):  # the content is not needed
+            self.close()
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a file, which gets its name when it is complete. An error leaves nothing behind."""
+    output = Output(path)
+    try:
+        output.write(data)
+        output.commit()
+    finally:
+        output.discard()
+
+
+def check_output(path: str | None) -> None:
+    """Raise UsageError when an output cannot be written; for callers that compute it first.
+
+    Devices and pipes are not checked.
+    """
+    if path is None or (partial_of(path) is None and not os.path.isdir(path)):
+        return
+    Output(path).discard()
+
+
+def refuse_suffix(path: str) -> None:
+    """Raise UsageError for a compression that is not supported or whose library is missing."""
+    if path.endswith(_UNSUPPORTED):
+        raise UsageError(
+            f"{path} would not be compressed: choose a name that ends in .gz or .zst, or compress "
+            "the file afterwards"
+        )
+    compression = compression_of(path)
+    if compression is None:
+        return
+    if path.endswith(".parquet" + compression):
+        name = path.removesuffix(compression)
+        raise UsageError(f"{path}: Parquet compresses its columns itself: write {name}")
+    check_compression(compression)
+
+
+def sync_file(path: Path) -> None:
+    """Write the content of a file to the disk."""
+    with path.open("r+b") as handle:
+        os.fsync(handle.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names of files in a folder to the disk, where the system permits."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def open_locked(partial: Path, *, truncate: bool = True) -> IO[bytes]:
+    """Open a partial file for writing, empty it, and lock it until it is closed.
+
+    The operating system holds the lock, so that a killed run leaves none behind. Windows and file
+    systems without locks do not detect a second run.
+
+    Raises UsageError when another run holds the lock, or `partial` is a symbolic link.
+    """
+    while True:
+        handle = os.fdopen(_open_itself(partial), "wb")
+        try:
+            _lock(handle, partial)
+            # The run that held the lock may have renamed the file after it was opened here.
+            if _is_named(handle, partial):
+                if truncate:
+                    handle.truncate()
+                return handle
+        except BaseException:
+            handle.close()
+            raise
+        handle.close()
+
+
+def refuse_second_run(path: str) -> None:
+    """Raise UsageError when another run is writing `path`; for callers that load models first."""
+    partial = partial_of(path)
+    if partial is None or not partial.is_file():
+        return
+    with contextlib.suppress(OSError), partial.open("rb") as handle:
+        _lock(handle, partial)
+
+
+def _open_itself(partial: Path) -> int:
+    """Open or create a file. UsageError for a symbolic link, which would redirect the rows."""
+    if partial.is_symlink():
+        raise UsageError(f"{partial} is a symbolic link: remove it")
+    no_link = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.open(partial, os.O_RDWR | os.O_CREAT | no_link, 0o666)
+
+
+def _lock(handle: IO[bytes], partial: Path) -> None:
+    """Lock an open file until it is closed. UsageError when another run holds the lock."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"another run is writing {partial}: wait until it ends, or choose another output file"
+        ) from None
+    except OSError:
+        return  # this file system has no locks
+
+
+def _is_named(handle: IO[bytes], path: Path) -> bool:
+    """Return whether an open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def partial_of(path: str) -> Path | None:
+    """Return where the rows of an output are until it is complete.
+
+    None for an output that is written directly: a device, a pipe, or standard output.
+    """
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+        return None
+    target = local_target(path)
+    return target.with_name(target.name + ".partial")
+
+
+def local_target(path: str) -> Path:
+    """Return the local file of an output: that of a URL is in its staging folder."""
+    if is_remote(path):
+        return staging_folder(path) / base_name(path)
+    return Path(os.path.realpath(local_path(path)))

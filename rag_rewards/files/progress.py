@@ -1,0 +1,31 @@
+"""The interface of progress displays, and the display that shows nothing."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from rag_rewards.files.sources import Source
+from rag_rewards.rows import Totals
+
+if TYPE_CHECKING:
+    from rag_rewards.evidence.exchange import EvidenceUsage
+
+
+class Progress(AbstractContextManager["Progress"], Protocol):
+    """Shows the progress of a run. `position` is the number of bytes that were read."""
+
+    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None: ...
+
+
+class NoProgress(Progress):
+    """Shows nothing."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None:
+        return None

@@ -1,0 +1,139 @@
+"""The options of scoring a file, and the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from rag_rewards.errors import OptionError, RagRewardsError
+from rag_rewards.files.grouped_lines import check_grouping
+from rag_rewards.files.output import partial_of
+from rag_rewards.files.storage import base_name, join, with_suffix
+from rag_rewards.models.model_options import ModelOptions
+from rag_rewards.rows import Totals
+from rag_rewards.scoring.ray_cluster import Engine, RayOptions, check_engine
+from rag_rewards.settings import check_choices
+
+if TYPE_CHECKING:
+    from rag_rewards.evidence.exchange import EvidenceUsage
+    from rag_rewards.evidence.protocols import Judge
+
+OnOutput = Callable[[bytes], None]
+"""A function that receives scored rows as JSON lines."""
+
+OutputFormat = Literal["file", "parts"]
+"""The form of an output: one file, or a folder with a part file for each shard."""
+
+
+class OutputError(RagRewardsError):
+    """The output cannot be written any further."""
+
+
+@dataclass(frozen=True)
+@check_choices
+class ScoreOptions:
+    """The options of scoring a file.
+
+    source         input file; "-" is standard input
+    columns        columns of fields that have another name, as in `ColumnMap`
+    output         output file; "-" is standard output; None writes no rows
+    output_format  one file, or a folder with a part file for each shard
+    workers        number of scoring processes
+    keep_evidence  whether scored rows contain the evidence of the models
+    on_error       write rows in error to a file, or stop at the first one
+    group_size     number of adjacent rows in a group; None groups rows by their keys
+    sort           whether rows of one group may be anywhere in the file
+    resume         continue the run that was interrupted while it wrote the output
+    models         models that provide evidence
+    engine         score in processes of this machine, or on a Ray cluster
+    ray            the Ray cluster, and the resources of each worker
+    """
+
+    source: str
+    output: str | None = "-"
+    columns: str | None = None
+    workers: int = 1
+    keep_evidence: bool = False
+    on_error: Literal["report", "stop"] = "report"
+    group_size: int | None = None
+    sort: bool = False
+    resume: bool = False
+    models: ModelOptions = ModelOptions()
+    engine: Engine = "local"
+    ray: RayOptions = RayOptions()
+    output_format: OutputFormat = "file"
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise OptionError("{workers} must be at least 1, found {value}", value=self.workers)
+        check_engine(self.engine, self.ray)
+        if self.workers > 1 and self.models.is_set and self.engine == "local":
+            raise OptionError(
+                "{workers} must be 1 when models are set: one process calls them. {engine} ray "
+                "loads the models in each worker"
+            )
+        if self.engine == "ray" and (self.sort or not self.is_resumable):
+            raise OptionError(
+                "{engine} ray requires {output} with the name of a file, and no {sort}"
+            )
+        if self.output_format == "parts":
+            self._check_parts()
+        check_grouping(self.group_size, self.sort)
+        if self.resume and not self.is_resumable:
+            raise OptionError("{resume} requires {output} with the name of a file")
+
+    def _check_parts(self) -> None:
+        output = self.output or "-"
+        if output == "-" or base_name(output).endswith((".parquet", ".gz", ".zst")):
+            raise OptionError(
+                "{output_format} parts writes JSON lines to a folder: set {output} to the name "
+                "of a folder, found {name}",
+                name=output,
+            )
+        if self.sort or self.source == "-":
+            raise OptionError(
+                "{output_format} parts requires an input file that is read in shards, without "
+                "{sort}: use {output_format} file"
+            )
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether the output is a file or a folder, so that an interrupted run can continue."""
+        if self.output_format == "parts":
+            return True
+        return self.output is not None and partial_of(self.output or "-") is not None
+
+    @property
+    def errors(self) -> str | None:
+        """The file for rows in error, or the pattern of such files; None is standard error.
+
+        A device or a pipe gets no file beside it.
+        """
+        if not self.is_resumable:
+            return None
+        if self.output_format == "parts":
+            return join(str(self.output), "part-*.errors.jsonl")
+        return with_suffix(str(self.output), ".errors.jsonl")
+
+
+@dataclass
+class ScoringRun:
+    """The result of scoring a file.
+
+    stopped_by  the first row in error, if the run stopped there; "" otherwise
+    partial     the file with the scored rows of a run that did not complete; "" otherwise
+    was_complete  whether an earlier run had completed the output
+    seconds     duration of the run
+    """
+
+    recipe: str
+    equation: str
+    signature: str
+    totals: Totals = field(default_factory=Totals)
+    usage: EvidenceUsage | None = None
+    judge: Judge | None = None
+    stopped_by: str = ""
+    partial: str = ""
+    was_complete: bool = False
+    seconds: float = 0.0

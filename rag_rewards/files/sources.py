@@ -1,0 +1,349 @@
+"""Sources of rows: JSON lines or Parquet, in chunks that contain whole groups."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.files.compression import (
+    DamagedError,
+    check_line,
+    compressed_blocks,
+    compression_in,
+    compression_of,
+    decompressed,
+    peek,
+    read_line,
+    with_complete_start,
+)
+from rag_rewards.files.file_version import unchanged
+from rag_rewards.files.storage import (
+    file_info,
+    input_files,
+    is_remote,
+    local_path,
+    open_file,
+    reading,
+)
+from rag_rewards.rollout import Rollout
+from rag_rewards.rows import Chunk, Line, decode_row
+from rag_rewards.rows.column_map import ColumnMap
+from rag_rewards.rows.decoding import is_cut
+from rag_rewards.rows.line_groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, LineGroup, is_group_start
+
+log = logging.getLogger("rag_rewards")
+
+CHUNK_ROWS = 512
+CHUNK_BYTES = 1 << 19
+_TABLES = (".csv", ".tsv", ".xls", ".xlsx")
+"""Files of tables that only a library of data frames reads."""
+_ARRAY_OF_ROWS = re.compile(rb"\s{0,64}\[\s{0,64}\{")
+
+
+@dataclass
+class Source:
+    """An open input, with its size and position in bytes for a progress bar."""
+
+    lines: Iterator[Line]
+    size: int | None
+    handle: IO[bytes] | None = None
+    """The lines as a file, which `sort_groups` reads. None if its bytes are not those of `lines`:
+    standard input, Parquet, and compressed files."""
+    file: IO[bytes] | None = None
+    """The file that `position` uses and that `close` closes."""
+    check: Callable[[], None] = lambda: None
+    """Raises an error once the file has changed."""
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
+
+    def position(self) -> int:
+        try:
+            return self.file.tell() if self.file else 0
+        except (OSError, ValueError):
+            return 0
+
+
+def open_source(path: str, columns: str | None = None, *, growing: bool = False) -> Source:
+    """Open rows: Parquet when the name ends in `.parquet`, else JSON lines; "-" is standard input.
+
+    A path may be the URL of an object store. A folder, and a pattern such as `rollouts.*jsonl`,
+    open all files that match, in the order of their names; their lines are numbered as those of one
+    file. JSON lines may be compressed with gzip or Zstandard, which their first bytes show.
+    `columns` renames columns of other schemas; see `ColumnMap`.
+
+    With `growing`, a file may become longer while it is read, and a last line that is still being
+    written is left out. Raises UsageError when a file cannot be opened; reading the lines raises it
+    when a file changes, ends too early or cannot be read.
+    """
+    columns_of_fields = ColumnMap.of(columns)
+    paths = None if path == "-" else input_files(path)
+    source = _open(path, growing) if paths is None else _open_all(paths, growing)
+    if growing:
+        source.lines, source.handle = _finished(source.lines), None
+    if columns is not None:
+        source.lines = columns_of_fields.lines(source.lines)
+        source.handle = None  # its lines have other columns
+    return source
+
+
+def is_splittable(path: str) -> bool:
+    """Return whether a file can be read from any row: neither a device nor compressed.
+
+    Raises UsageError when the file cannot be read.
+    """
+    if not is_remote(path) and not os.path.isfile(local_path(path)):
+        return False
+    with reading(path), open_file(path) as handle:
+        if compression_in(handle) is not None:
+            return False
+        if not handle.read(1):
+            # No compressed file is empty. The reader of streams raises the error.
+            return compression_of(path) is None
+        # Files of the system can have content and a size of 0.
+        return is_remote(path) or os.path.getsize(local_path(path)) > 0
+
+
+def _open_all(paths: Sequence[str], growing: bool) -> Source:
+    """Open several files, one after the other, as one source."""
+    return Source(_lines_of_all(paths, growing), None)
+
+
+def _lines_of_all(paths: Sequence[str], growing: bool) -> Iterator[Line]:
+    first = 0
+    for path in paths:
+        if file_info(path) is None:  # removed since the pattern was read
+            continue
+        last = 0
+        with contextlib.closing(_open(path, growing)) as source:
+            for last, line in source.lines:
+                yield first + last, line
+        first += last
+
+
+def _finished(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines without the last one of a file if it ends in the middle of a row."""
+    for number, line in lines:
+        if line.endswith(b"\n") or not is_cut(line):
+            yield number, line
+        else:
+            log.warning("line %d is left out, because it ends in the middle of a row", number)
+
+
+def _open(path: str, growing: bool = False) -> Source:
+    if path == "-":
+        check = unchanged(sys.stdin.buffer, "standard input", growing=growing)
+        return Source(_lines(with_complete_start(sys.stdin.buffer), "standard input", check), None)
+    file = Path(local_path(path.partition("?")[0] if is_remote(path) else path))
+    if file.suffix.lower() in _TABLES:
+        raise UsageError(
+            f"{path} has neither JSON lines nor Parquet: convert it, for example with to_json("
+            "'rows.jsonl', orient='records', lines=True) of pandas, or score the data frame with "
+            "rag_rewards.score"
+        )
+    with reading(path):
+        handle = open_file(path)
+    check = unchanged(handle, path, growing=growing)
+    if file.suffix == ".parquet":
+        from rag_rewards.files.parquet import parquet_lines
+
+        return Source(parquet_lines(handle, path, check=check), None, file=handle)
+    is_regular = is_remote(path) or file.is_file()
+    info = file_info(path) if is_regular else None
+    size = None if info is None else info.size
+    start = handle if is_regular else with_complete_start(handle)
+    try:
+        sortable = None if compression_in(start) else handle
+        return Source(_lines(start, path, check), size, sortable, handle, check)
+    except UsageError:
+        handle.close()
+        raise
+
+
+def read_rollouts(path: str, columns: str | None = None) -> list[Rollout]:
+    """Return the rows of a file. Raises UsageError, which names the line of an invalid row."""
+    rollouts = []
+    with contextlib.closing(open_source(path, columns)) as source:
+        for number, line in source.lines:
+            try:
+                rollouts.append(decode_row(line))
+            except RolloutError as error:
+                raise UsageError(f"line {number}: {error}") from None
+    return rollouts
+
+
+_OTHER_FORMATS = {
+    b"BZh": "is compressed with bzip2: decompress it first (bunzip2), or compress it with gzip",
+    b"\xfd7zXZ": "is compressed with xz: decompress it first (unxz), or compress it with gzip",
+    b"PK\x03\x04": "is a zip archive: unpack it first (unzip)",
+    b"\xff\xfe": "is UTF-16: convert it to UTF-8",
+    b"\xfe\xff": "is UTF-16: convert it to UTF-8",
+    b"PAR1": "is a Parquet file: give it a name that ends in .parquet",
+}
+"""The first bytes of files that contain no JSON lines, and what to do with them."""
+
+
+def _lines(handle: IO[bytes], path: str, check: Callable[[], None]) -> Iterator[Line]:
+    """Return the lines of a file with their numbers.
+
+    `check` raises an error once the file has changed. Raises UsageError for a file of another
+    format.
+    """
+    compression = compression_in(handle)
+    if compression is None and compression_of(path) and not peek(handle):
+        raise UsageError(f"{path} is empty, which no compressed file is: create it again")
+    if compression is None:
+        skip_to_lines(handle, path)
+        return numbered_lines(handle, path, check=check)
+    content = decompressed(handle, compression)
+    try:
+        if compression_in(content):
+            raise UsageError(f"{path} is compressed twice: decompress it once")
+        skip_to_lines(content, path)
+    except DamagedError:
+        pass  # the first line raises it again
+    return _numbered(compressed_blocks(content, path, CHUNK_BYTES), path, 0, check)
+
+
+def skip_to_lines(handle: IO[bytes], path: str) -> None:
+    """Skip the byte order mark of some editors. Raises UsageError for a file of another format."""
+    with contextlib.suppress(OSError):  # a file that cannot be read raises at its first line
+        beginning = peek(handle)
+        for magic, reason in _OTHER_FORMATS.items():
+            if beginning.startswith(magic):
+                raise UsageError(f"{path} {reason}")
+        if beginning.startswith(BOM_UTF8):
+            handle.read(len(BOM_UTF8))
+        if _ARRAY_OF_ROWS.match(peek(handle)):
+            raise UsageError(
+                f"{path} is a JSON array: write one row per line (JSON lines), as `jq -c '.[]'` "
+                "does"
+            )
+
+
+def numbered_lines(
+    handle: IO[bytes],
+    path: str,
+    number: int = 0,
+    size: int | None = None,
+    check: Callable[[], None] | None = None,
+) -> Iterator[Line]:
+    """Yield lines with their numbers, after line `number`. Blank lines are skipped but counted.
+
+    `size` is the number of bytes to read, up to the end of a line. `check` raises an error once the
+    file has changed.
+    """
+    return _numbered(_blocks(handle, size), path, number, check or unchanged(handle, path))
+
+
+def _blocks(handle: IO[bytes], size: int | None) -> Iterator[list[bytes]]:
+    """Yield the next lines in blocks."""
+    while size is None or size > 0:
+        block = _read_lines(handle, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size))
+        if block:
+            yield block
+        if not block or not block[-1].endswith(b"\n"):  # another process may extend the end
+            return
+        if size is not None:
+            size -= sum(map(len, block))
+
+
+def _read_lines(handle: IO[bytes], size: int) -> list[bytes]:
+    """Read whole lines of at least `size` bytes in all, as few as possible."""
+    data = handle.read(size)
+    if data and not data.endswith(b"\n"):
+        data += read_line(handle)
+    return BytesIO(data).readlines()
+
+
+def _numbered(
+    blocks: Iterator[list[bytes]], path: str, number: int, check: Callable[[], None]
+) -> Iterator[Line]:
+    """Yield the lines of blocks with their numbers, after line `number`.
+
+    Raises UsageError for a line that is too long.
+    """
+    while True:
+        try:
+            block = next(blocks, None)
+        except OSError as error:
+            where = f" after line {number}" if number else ""
+            raise UsageError(f"cannot read {path}{where}: {error.strerror or error}") from None
+        check()
+        if block is None:
+            return
+        for line in block:
+            number += 1
+            check_line(line, number, path)
+            if not line.isspace():
+                yield number, line
+
+
+# --- chunks ------------------------------------------------------------------------------------
+
+
+def chunks(lines: Iterable[Line], *, with_groups: bool = False) -> Iterator[Chunk]:
+    """Yield lines in chunks of bounded size, for rewards that score single rollouts.
+
+    With `with_groups`, adjacent lines of one group are in one chunk, unless the group has more than
+    `MAX_GROUP_ROWS` lines or `MAX_GROUP_BYTES`. The failure of a model concerns all of them.
+    """
+    members: list[bytes] = []
+    numbers: list[int] = []
+    size = 0
+    is_full = False
+    for number, line in lines:
+        if is_full and _ends_before(members, size, line):
+            yield Chunk(lines=members, numbers=numbers)
+            members, numbers, size = [], [], 0
+        members.append(line)
+        numbers.append(number)
+        size += len(line)
+        is_full = size >= CHUNK_BYTES or len(members) >= CHUNK_ROWS
+        if is_full and not with_groups:
+            yield Chunk(lines=members, numbers=numbers)
+            members, numbers, size, is_full = [], [], 0, False
+    if members:
+        yield Chunk(lines=members, numbers=numbers)
+
+
+def _ends_before(members: Sequence[bytes], size: int, line: bytes) -> bool:
+    """Return whether a full chunk ends before a line: at a new group, or at a limit."""
+    is_large = len(members) >= CHUNK_ROWS + MAX_GROUP_ROWS or size >= CHUNK_BYTES + MAX_GROUP_BYTES
+    return is_large or is_group_start(members[-1], line)
+
+
+def group_chunks(groups: Iterable[LineGroup]) -> Iterator[Chunk]:
+    """Yield whole groups in chunks of about the size of `chunks`."""
+    members: list[LineGroup] = []
+    rows = size = 0
+    for group in groups:
+        members.append(group)
+        rows += len(group.lines)
+        size += sum(len(line) for _, line in group.lines)
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield _chunk_of(members)
+            members, rows, size = [], 0, 0
+    if members:
+        yield _chunk_of(members)
+
+
+def _chunk_of(groups: list[LineGroup]) -> Chunk:
+    lines = [line for group in groups for line in group.lines]
+    return Chunk(
+        lines=[line for _, line in lines],
+        numbers=[number for number, _ in lines],
+        sizes=[len(group.lines) for group in groups],
+        problems=[group.problem for group in groups],
+    )

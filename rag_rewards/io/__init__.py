@@ -1,1 +1,0 @@
-"""Input and output: sources, sinks and the pool of scoring processes."""

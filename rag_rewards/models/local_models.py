@@ -1,0 +1,231 @@
+"""Models in folders: required files, identity of the weights, loading, device and memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.models.addresses import is_url, without_credentials
+
+DTYPES = ("float32", "bfloat16", "float16", "auto")
+TOKENIZER_FILES = (
+    "tokenizer.json tokenizer.model vocab.txt vocab.json spiece.model spm.model "
+    "sentencepiece.bpe.model"
+).split()
+
+
+def model_folder(model: str | Path, revision: str | None = None) -> Path:
+    """Return the folder of a model, or a copy of the model from the Hugging Face hub.
+
+    Raises UsageError for a path that is not a folder; a path is never requested from the hub.
+    """
+    if is_url(str(model)):
+        raise UsageError(
+            f"{without_credentials(str(model))} is a URL: pass a folder, or the name of a model on "
+            "the Hugging Face hub"
+        )
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise UsageError(f"{path} is a file: pass the folder of a model")
+    if _looks_local(model):
+        raise UsageError(f"there is no folder {path}")
+    return _from_hub(str(model), revision)
+
+
+def _looks_local(model: str | Path) -> bool:
+    """Return whether a model is a path: not name or owner/name, or below an existing folder."""
+    if isinstance(model, Path) or not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model):
+        return True
+    return "/" in model and Path(model).parent.is_dir()
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    """Download configs, tokenizer and safetensors, and pickled weights only without safetensors."""
+    from huggingface_hub import snapshot_download
+
+    files = ["*.json", "*.txt", "*.model", "*.safetensors"]
+    ignored = ["onnx/*", "openvino/*", "checkpoint*/*"]
+    try:
+        folder = snapshot_download(
+            name, revision=revision, allow_patterns=files, ignore_patterns=ignored
+        )
+        if not weights(Path(folder)):
+            snapshot_download(
+                name, revision=revision, allow_patterns=["*.bin"], ignore_patterns=ignored
+            )
+    except Exception as error:
+        raise BackendError(
+            f"{name} is not a folder, and cannot be downloaded from the hub: {first_line(error)}"
+        ) from error
+    return Path(folder)
+
+
+def weights(folder: Path) -> list[Path]:
+    """Return the files of the weights: safetensors if there are any, otherwise pickled weights."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files that affect the values of a model: weights, configs and tokenizer."""
+    tokenizers = [folder / name for name in TOKENIZER_FILES]
+    configs = [
+        *folder.glob("*config*.json"),
+        *folder.glob("*.index.json"),
+        *(folder / name for name in ("added_tokens.json", "special_tokens_map.json", "merges.txt")),
+    ]
+    return [file for file in {*weights(folder), *tokenizers, *configs} if file.is_file()]
+
+
+def require_complete(folder: Path) -> None:
+    """Raise BackendError if the folder of a model lacks its config, weights or tokenizer."""
+    if not (folder / "config.json").is_file():
+        raise BackendError(f"{folder} has no config.json")
+    if not weights(folder):
+        raise BackendError(f"{folder} has no weights (*.safetensors, pytorch_model*.bin)")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise BackendError(f"{folder} has no tokenizer ({', '.join(TOKENIZER_FILES)})")
+
+
+def identity(folder: Path, files: Iterable[Path]) -> str:
+    """Return 12 hexadecimal digits that identify files by name, size and content.
+
+    Of a file above 8 MB, both ends and 64 samples between them are read. Any training changes some
+    of them, and a model of 40 GB takes one second.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        size = file.stat().st_size
+        digest.update(f"{file.relative_to(folder).as_posix()} {size}\n".encode())
+        with file.open("rb") as stream:
+            for at, length in _samples(size):
+                stream.seek(at)
+                digest.update(stream.read(length))
+    return digest.hexdigest()[:12]
+
+
+def _samples(size: int) -> list[tuple[int, int]]:
+    """Return (position, length) of the parts of a file that `identity` reads."""
+    megabyte = 1 << 20
+    if size <= 8 * megabyte:
+        return [(0, size)]
+    between = [(size * i // 65, megabyte // 16) for i in range(1, 65)]
+    return [(0, megabyte), *between, (size - megabyte, megabyte)]
+
+
+def sentence_modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return (type, folder) of the modules that sentence-transformers lists in modules.json."""
+    listing = folder / "modules.json"
+    if not listing.is_file():
+        return []
+    return [(str(m.get("type", "")), folder / m.get("path", "")) for m in read_json(listing)]
+
+
+def read_json(file: Path) -> Any:
+    """Return the content of a JSON file. Raises BackendError with its name."""
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BackendError(f"{file}: {error}") from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json. Raises BackendError if it is not an object."""
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise BackendError(f"{folder / 'config.json'} is not a JSON object")
+    return config
+
+
+def torch_device(device: str | None) -> Any:
+    """Return a torch device, by default a GPU if there is one. UsageError for a missing one."""
+    import torch
+
+    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch_dev = torch.device(name)
+        torch.zeros(1, device=torch_dev)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"device={name!r} cannot be used: {first_line(error)}") from error
+    return torch_dev
+
+
+def torch_dtype(dtype: str) -> Any:
+    """Return the dtype for from_pretrained. Raises UsageError for a name that is not in DTYPES."""
+    import torch
+
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, found {dtype!r}")
+    return dtype if dtype == "auto" else getattr(torch, dtype)
+
+
+def load_model(auto: Any, folder: Path, dtype: Any, device: Any, **options: Any) -> Any:
+    """Load a model in eval mode. Raises BackendError for missing weights, which would be random."""
+    with explained(folder):
+        model, report = auto.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
+        )
+    if missing := sorted(report["missing_keys"]):
+        raise BackendError(
+            f"{folder}: weights of the model are missing ({', '.join(missing[:3])}"
+            f"{', …' if len(missing) > 3 else ''}): it is a model of another kind"
+        )
+    with explained(folder):
+        return model.to(device).eval()
+
+
+def load_tokenizer(folder: Path, model: Any) -> Any:
+    """Load a fast tokenizer, which reports offsets. BackendError if it does not fit the model."""
+    from transformers import AutoTokenizer
+
+    with explained(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if not tokenizer.is_fast:
+        raise BackendError(f"{folder} has no fast tokenizer (tokenizer.json)")
+    rows = model.get_input_embeddings().weight.shape[0]
+    if (largest := max(tokenizer.get_vocab().values(), default=0)) >= rows:
+        raise BackendError(
+            f"{folder}: the tokenizer does not fit the model: it has the token id {largest}, but "
+            f"the model has {rows} embeddings"
+        )
+    return tokenizer
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn any exception of the block into a BackendError that names the folder."""
+    try:
+        yield
+    except Exception as error:
+        raise BackendError(f"{folder} cannot be loaded: {first_line(error)}") from error
+
+
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error is that of torch on a GPU or CPU, or of Python, for full memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return any(phrase in text for phrase in _OUT_OF_MEMORY)
+
+
+def free_memory() -> None:
+    """Return unused memory of torch to the GPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type."""
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -1,0 +1,271 @@
+"""The models of a run as plain options, with the same names in Python and on the command line.
+
+    options = ModelOptions(judge="http://host:8000/v1", judge_model="NAME")
+    models = options.load()
+
+The command line generates its options from these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.evidence.needs import ModelKind
+from rag_rewards.evidence.protocols import EntailmentModel, Judge, Models, Policy, SimilarityModel
+from rag_rewards.models.addresses import is_url, without_credentials
+from rag_rewards.prompts import Prompt, PromptTemplate
+from rag_rewards.settings import did_you_mean
+
+BACKENDS = ("transformers", "vllm", "sglang")
+JUDGE_CHECKS = ("hardened", "always", "never")
+LEAST_TOKEN_BUDGET = 256
+EXAMPLES: dict[ModelKind, str] = {
+    "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
+    "entailment": 'nli="path/to/model" or nli="http://host:8000"',
+    "similarity": 'similarity="path/to/model" or similarity="http://host:8000"',
+    "judge": 'judge="http://host:8000/v1", judge_model="NAME"',
+}
+"""The option that sets each kind of model, with an example."""
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """The policy whose log-probabilities and answers are evidence."""
+
+    model: str | None = None
+    """Policy that provides log-probabilities and answers: a folder or the URL of a server."""
+    backend: str = "transformers"
+    """Library that runs the policy: transformers, vllm or sglang."""
+    dtype: str = "auto"
+    """Precision of the policy: float32, bfloat16, float16, or auto (as stored)."""
+    device: str | None = None
+    """Device of local models, such as cpu or cuda. The default is a GPU if there is one."""
+    adapter: str | None = None
+    """Folder of a LoRA adapter for the policy."""
+    tokenizer: str | None = None
+    """Folder of the tokenizer, for a policy on a server."""
+    token_budget: int | None = None
+    """Maximum number of tokens in a batch. A smaller number needs less memory."""
+    attention: str | None = None
+    """Library of the policy's attention to shared keys: torch (default), or flashinfer on a GPU."""
+    truncate: bool = False
+    """Drop non-supporting documents when the prompt exceeds the context length."""
+    document_form: str | None = None
+    """Template of a document in the prompts of the rows, such as '{label}. {text}'."""
+    document_separator: str | None = None
+    """Text between two documents in the prompts of the rows."""
+    prompt_template: str | None = None
+    """Prompt of rows without one: a file with {documents}, {question}, perhaps {instruction}."""
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """The models that compare texts."""
+
+    nli: str | None = None
+    """Entailment model, which checks citations: a folder or the URL of a server."""
+    nli_tokenizer: str | None = None
+    """Folder of the tokenizer and the config of the entailment model, for a server of vLLM."""
+    similarity: str | None = None
+    """Sentence encoder, which recognizes refusals: a folder or the URL of a server."""
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The judge that decides whether a response is correct."""
+
+    judge: str | None = None
+    """URL of the judge: an OpenAI-compatible endpoint, including /v1."""
+    judge_model: str | None = None
+    """Name of the judge model at the endpoint."""
+    judge_cache: str | None = None
+    """File that stores verdicts, so that no request is sent twice."""
+    judge_retries: int = 5
+    """Number of times to retry a failed request."""
+    judge_checks: str = "hardened"
+    """Check verdicts with further questions: always, never, or with the hardened profile."""
+
+
+@dataclass(frozen=True)
+class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
+    """The models that provide evidence. Raises OptionError for contradictory options."""
+
+    def __post_init__(self) -> None:
+        self._check_policy()
+        if self.judge and not self.judge_model:
+            raise OptionError(
+                "{judge} requires {judge_model}, the name of the model at this endpoint"
+            )
+        if self.judge_checks not in JUDGE_CHECKS:
+            raise OptionError(
+                "{judge_checks} must be one of {choices}, found {value!r}",
+                choices=", ".join(JUDGE_CHECKS),
+                value=self.judge_checks,
+            )
+        prompt = (self.document_form, self.document_separator)
+        Prompt("").showing(*prompt)  # raises for a bad form before a model is loaded
+        if not self.model and prompt != (None, None):
+            raise OptionError(
+                "{document_form} and {document_separator} describe the documents in the prompts "
+                "of {model}: set {model}"
+            )
+        if self.template and not self.model:
+            raise OptionError("{prompt_template} is the prompt of {model}: set {model}")
+        if not self.model and self.truncate:
+            raise OptionError("{truncate} shortens the prompts of {model}: set {model}")
+        if self.nli_tokenizer and not is_url(self.nli or ""):
+            raise OptionError("{nli_tokenizer} is for a server: set {nli} to its URL")
+
+    def _check_policy(self) -> None:
+        if self.backend not in BACKENDS:
+            choices = ", ".join(BACKENDS)
+            raise OptionError(
+                "{backend} must be one of {choices}, found {value!r}",
+                choices=choices,
+                value=self.backend,
+            )
+        if self.token_budget is not None and self.token_budget < LEAST_TOKEN_BUDGET:
+            raise OptionError(
+                "{token_budget} must be at least {least}, found {value}",
+                least=LEAST_TOKEN_BUDGET,
+                value=self.token_budget,
+            )
+        if not self.model:
+            return
+        if self.backend != "transformers" and self.adapter:
+            raise OptionError(
+                "{adapter} requires {backend} transformers: a server loads its own adapters"
+            )
+        if self.backend != "transformers" and self.attention:
+            raise OptionError("{attention} requires {backend} transformers")
+        if self.backend == "transformers" and self.tokenizer:
+            raise OptionError(
+                "{tokenizer} is for servers: with {backend} transformers the folder of the model "
+                "contains its tokenizer"
+            )
+        if self.backend == "transformers" and is_url(self.model):
+            raise OptionError(
+                "{model} {url} is a server: set {backend} to vllm or sglang",
+                url=without_credentials(self.model),
+            )
+        if self.backend == "sglang" and not is_url(self.model):
+            raise OptionError("{backend} sglang requires the URL of a server as {model}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> ModelOptions:
+        """Return the model options of a mapping; None is the default. UsageError for other keys."""
+        names = [field.name for field in fields(cls)]
+        for key in options:
+            if key not in names:
+                raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
+        return cls(**{key: value for key, value in options.items() if value is not None})
+
+    def for_profile(self, *, hardened: bool) -> ModelOptions:
+        """Return the options for a recipe, which decide whether verdicts are checked."""
+        if self.judge_checks != "hardened" or not (hardened and self.judge):
+            return self
+        return replace(self, judge_checks="always")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any model is set."""
+        return bool(self.model or self.nli or self.judge or self.similarity)
+
+    @cached_property
+    def template(self) -> PromptTemplate | None:
+        """The template in the file `prompt_template`."""
+        return None if self.prompt_template is None else PromptTemplate.read(self.prompt_template)
+
+    def load(self) -> Models:
+        """Load the models. Raises MissingExtraError with the name of a missing extra."""
+        return Models(
+            policy=_policy(self) if self.model else None,
+            entailment=_entailment(self, self.nli) if self.nli else None,
+            judge=self.load_judge() if self.judge else None,
+            similarity=_similarity(self.similarity, self.device) if self.similarity else None,
+        )
+
+    def load_judge(self, **arguments: Any) -> Judge:
+        """Load the judge with further arguments of `OpenAIJudge`, such as a temperature."""
+        from rag_rewards.models.checked_judge import CheckedJudge
+        from rag_rewards.models.openai import OpenAIJudge
+
+        judge = OpenAIJudge(
+            str(self.judge_model),
+            base_url=str(self.judge),
+            cache=self.judge_cache,
+            retries=self.judge_retries,
+            marked=self.judge_checks == "always",
+            **arguments,
+        )
+        return CheckedJudge(judge) if self.judge_checks == "always" else judge
+
+
+def missing_model(name: str, kind: ModelKind, verb: str = "set") -> UsageError:
+    """Return the error of a reward that requires a kind of model that is not set.
+
+    `verb` is the beginning of the instruction, for interfaces with other ways to set a model.
+
+    >>> str(missing_model("carr", "judge"))
+    'carr requires a model of the kind judge: set judge="http://host:8000/v1", judge_model="NAME"'
+    """
+    return UsageError(f"{name} requires a model of the kind {kind}: {verb} {EXAMPLES[kind]}")
+
+
+def _policy(options: ModelOptions) -> Policy:
+    if options.backend != "transformers":
+        return _engine(options, str(options.model))
+    from rag_rewards.models.transformers import TransformersPolicy
+
+    own = {"token_budget": options.token_budget, "attention": options.attention}
+    return TransformersPolicy.load(
+        str(options.model),
+        dtype=options.dtype,
+        device=options.device,
+        adapter=options.adapter,
+        **{name: value for name, value in own.items() if value is not None},
+    )
+
+
+def _engine(options: ModelOptions, model: str) -> Policy:
+    """Return the policy on a server, or vLLM in this process if `model` is a path."""
+    arguments: dict[str, Any] = {}
+    if options.tokenizer is not None:
+        arguments["tokenizer"] = options.tokenizer
+    if not is_url(model):
+        from rag_rewards.models.vllm import VllmEngine
+
+        return VllmEngine(model, dtype=options.dtype, **arguments)
+    if options.dtype != "auto":
+        arguments["precision"] = options.dtype  # a server does not report its precision
+    if options.backend == "sglang":
+        from rag_rewards.models.sglang import SglangServer
+
+        return SglangServer(model, **arguments)
+    from rag_rewards.models.vllm import VllmServer
+
+    return VllmServer(model, **arguments)
+
+
+def _entailment(options: ModelOptions, model: str) -> EntailmentModel:
+    if is_url(model):
+        from rag_rewards.models.text_servers import EntailmentServer
+
+        return EntailmentServer(model, tokenizer=options.nli_tokenizer)
+    from rag_rewards.models.nli import load_entailment
+
+    return load_entailment(model, device=options.device)
+
+
+def _similarity(path: str, device: str | None) -> SimilarityModel:
+    if is_url(path):
+        from rag_rewards.models.text_servers import SimilarityServer
+
+        return SimilarityServer(path)
+    from rag_rewards.models.similarity import SentenceSimilarity
+
+    return SentenceSimilarity(path, device=device)

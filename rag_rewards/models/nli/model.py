@@ -1,0 +1,333 @@
+"""Entailment by a model in this process: P(premise entails hypothesis).
+
+Two kinds of models are supported, according to the config of the model: classifiers of text pairs,
+and T5 models that generate "1" or "0". A premise that is too long is divided into pieces, and the
+highest probability of a piece counts. Special tokens in a text ("[SEP]", "</s>") are ordinary text
+for the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rag_rewards.errors import BackendError, UsageError, needs_extra, shorten
+from rag_rewards.models.local_models import (
+    free_memory,
+    identity,
+    is_out_of_memory,
+    model_files,
+    model_folder,
+    read_config,
+    require_complete,
+    torch_device,
+    torch_dtype,
+)
+from rag_rewards.models.nli.classifier import PairClassifier, load_classifier
+from rag_rewards.models.nli.pieces import HypothesisTooLong, Piece
+from rag_rewards.models.nli.seq2seq import Seq2SeqEntailment, is_seq2seq, load_seq2seq
+
+Network = PairClassifier | Seq2SeqEntailment
+Outputs = Callable[[Mapping[str, Any]], Any]
+"""A function from the inputs of a batch to the probabilities of its rows, as a tensor."""
+TooLong = Literal["zero", "cut", "error"]
+_TOKEN_BUDGET = {"cuda": 16_384, "cpu": 1_024}
+"""Tokens of a batch, including padding. On a CPU, larger batches only add padding."""
+
+
+def load_entailment(
+    model: str | Path,
+    *,
+    device: str | None = None,
+    dtype: str = "float32",
+    revision: str | None = None,
+    max_length: int | None = None,
+    overlap: int = 64,
+    token_budget: int | None = None,
+    entailment_label: str | int | None = None,
+    answers: tuple[str, str] = ("1", "0"),
+    too_long: TooLong = "zero",
+) -> LocalEntailment:
+    """Load an entailment model from a folder, or by its name from the Hugging Face hub.
+
+    device            "cpu", "cuda", "cuda:1", …; default: a GPU if there is one
+    dtype             "float32", "bfloat16", "float16", or "auto" for the saved precision
+    revision          revision of a model from the hub
+    max_length        maximum number of tokens of an input; default: the value in the model's
+                      files. T5 has no table of positions and accepts more (TRUE: 2048)
+    overlap           number of tokens that neighboring pieces of a long premise share
+    token_budget      number of tokens of a batch, including padding; default: 16,384, on a CPU
+                      1,024. It is halved when memory is exhausted
+    entailment_label  name or index of the classifier's label for entailment, if its config does
+                      not specify it
+    answers           outputs of a T5 model for yes and for no
+    too_long          result of a hypothesis that does not fit into the model: "zero" for a
+                      probability of 0, "cut" to truncate it, "error" for a BackendError of the
+                      whole call
+
+    Raises MissingExtraError if the packages are not installed; UsageError for invalid arguments,
+    such as a folder that does not exist or a label that is not unique; and BackendError for a
+    folder without weights or tokenizer, or with the weights of another kind of model.
+    """
+    with needs_extra("nli", "sentence-transformers"):
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    if overlap < 0:
+        raise UsageError(f"overlap must be at least 0, found {overlap}")
+    for name, value in (("max_length", max_length), ("token_budget", token_budget)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, found {value}")
+    torch_dev, precision = torch_device(device), torch_dtype(dtype)
+    folder = model_folder(model, revision)
+    require_complete(folder)
+    config = read_config(folder)
+    network: Network
+    if is_seq2seq(config):
+        if entailment_label is not None:
+            raise UsageError("entailment_label is for classifiers; use answers for a T5 model")
+        network = load_seq2seq(folder, precision, torch_dev, answers)
+    else:
+        network = load_classifier(folder, precision, torch_dev, config, entailment_label)
+    return LocalEntailment(
+        network,
+        name=f"nli {config.get('model_type', '')} {identity(folder, model_files(folder))}",
+        max_length=_max_length(network, max_length),
+        overlap=overlap,
+        token_budget=token_budget or _TOKEN_BUDGET.get(torch_dev.type, _TOKEN_BUDGET["cuda"]),
+        too_long=too_long,
+    )
+
+
+@dataclass
+class EntailmentUsage:
+    """The work of an entailment model: distinct pairs, pieces, tokens, and tokens with padding."""
+
+    pairs: int = 0
+    pieces: int = 0
+    tokens: int = 0
+    padded: int = 0
+
+
+class LocalEntailment:
+    """P(premise entails hypothesis), 0 to 1, by a model in this process; see `load_entailment`.
+
+    Equal pairs are computed once. An empty premise or hypothesis (without text, or without a token
+    of the tokenizer) has probability 0.0 without a run of the model. A value does not depend on
+    the other pairs of a call, up to rounding (1e-5 in float32).
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        name: str,
+        max_length: int,
+        overlap: int,
+        token_budget: int,
+        too_long: TooLong,
+    ) -> None:
+        self.max_length = max_length
+        self.overlap = overlap
+        self.token_budget = token_budget
+        self.too_long = too_long
+        self.usage = EntailmentUsage()
+        self._network: Network | None = network
+        self._lock = threading.Lock()
+        precision = str(network.model.dtype).removeprefix("torch.")
+        self._fingerprint = (
+            f"{name} {precision} {network.label} max_length={max_length} overlap={overlap}"
+            + (f" too_long={too_long}" if too_long != "zero" else "")
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The weights, their precision, and the settings that affect a value."""
+        return self._fingerprint
+
+    async def entail(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the probabilities of (premise, hypothesis) pairs, in order.
+
+        The model runs in a thread; simultaneous calls run one after the other. Raises BackendError
+        for a value that is not finite, if the memory is not sufficient for a single piece, and
+        with too_long="error" for a hypothesis that is too long.
+        """
+        return await asyncio.to_thread(self.entail_sync, pairs)
+
+    def entail_sync(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Return the same as `entail`, without an event loop."""
+        with self._lock:
+            if self._network is None:
+                raise BackendError("the entailment model is closed")
+            network = self._network
+            values = self._of_pairs(network, pairs, lambda inputs: network.probabilities(inputs))
+            return [value for (value,) in values]
+
+    async def entail_and_contradict(
+        self, pairs: Sequence[tuple[str, str]]
+    ) -> list[tuple[float, float]]:
+        """Return the probabilities of entailment and of contradiction of each pair, in order.
+
+        Of a premise in pieces, the highest probability of a piece counts for each of the two.
+        Raises BackendError as `entail`, and for a model without a label for contradiction.
+        """
+        return await asyncio.to_thread(self._entail_and_contradict, pairs)
+
+    def _entail_and_contradict(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, float]]:
+        with self._lock:
+            if self._network is None:
+                raise BackendError("the entailment model is closed")
+            network = self._network
+            if not isinstance(network, PairClassifier) or network.contradiction is None:
+                raise BackendError(
+                    "the entailment model has no label for contradiction: use a classifier with "
+                    "the labels entailment, neutral and contradiction"
+                )
+            both = self._of_pairs(network, pairs, network.probabilities_of_both, columns=2)
+            return [(entailment, contradiction) for entailment, contradiction in both]
+
+    def _of_pairs(
+        self, network: Network, pairs: Sequence[tuple[str, str]], outputs: Outputs, columns: int = 1
+    ) -> list[list[float]]:
+        """Return the probabilities of each pair, which are computed once for equal pairs."""
+        distinct = list(dict.fromkeys((p, h) for p, h in pairs if p.strip() and h.strip()))
+        best = self._best(network, distinct, outputs, columns)
+        values = dict(zip(distinct, best, strict=True))
+        self.usage.pairs += len(distinct)
+        return [values.get((p, h), [0.0] * columns) for p, h in pairs]
+
+    async def close(self) -> None:
+        """Release the model. Later calls raise BackendError."""
+        await asyncio.to_thread(self._release)
+
+    def _release(self) -> None:
+        with self._lock:
+            self._network = None
+            free_memory()
+
+    def _best(
+        self, network: Network, pairs: Sequence[tuple[str, str]], outputs: Outputs, columns: int
+    ) -> list[list[float]]:
+        """Return the highest probabilities of a piece for each pair."""
+        pieces: list[Piece] = []
+        owners: list[int] = []
+        for i, pair in enumerate(network.encode(pairs)):
+            if pair is None:
+                continue
+            try:
+                parts = pair.pieces(self.max_length, self.overlap, self.too_long == "cut")
+            except HypothesisTooLong as error:
+                if self.too_long == "zero":
+                    continue
+                raise BackendError(f"{error}: {shorten(pairs[i][1], 60)!r}") from None
+            pieces.extend(parts)
+            owners.extend([i] * len(parts))
+        best = [[0.0] * columns for _ in pairs]
+        for owner, values in zip(owners, self._run(network, pieces, outputs), strict=True):
+            best[owner] = list(map(max, best[owner], values))
+        return best
+
+    def _run(
+        self, network: Network, pieces: Sequence[Piece], outputs: Outputs
+    ) -> list[list[float]]:
+        """Return the probabilities of each piece.
+
+        The longest pieces run first: batches need little padding, and insufficient memory shows at
+        once.
+        """
+        order = sorted(range(len(pieces)), key=lambda i: len(pieces[i].ids), reverse=True)
+        values: list[list[float]] = [[]] * len(pieces)
+        done = 0
+        while done < len(order):
+            longest = len(pieces[order[done]].ids)
+            batch = order[done : done + max(1, self.token_budget // longest)]
+            results = self._run_within_memory(network, [pieces[i] for i in batch], outputs)
+            if results is None:
+                continue
+            for i, value in zip(batch, results, strict=True):
+                values[i] = value
+            done += len(batch)
+        return values
+
+    def _run_within_memory(
+        self, network: Network, batch: Sequence[Piece], outputs: Outputs
+    ) -> list[list[float]] | None:
+        """Return the values of a batch; None if memory is exhausted and the budget is halved."""
+        padded = len(batch) * max(len(piece.ids) for piece in batch)
+        try:
+            values = _probabilities(network, batch, outputs)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise BackendError(f"the entailment model failed: {error}") from error
+            if len(batch) == 1:
+                raise BackendError(f"out of memory with one piece of {padded} tokens") from error
+        else:
+            self.usage.pieces += len(batch)
+            self.usage.tokens += sum(len(piece.ids) for piece in batch)
+            self.usage.padded += padded
+            return values
+        self.token_budget = max(padded // 2, 1)
+        free_memory()
+        warnings.warn(
+            f"out of memory: continuing with a token budget of {self.token_budget}", stacklevel=2
+        )
+        return None
+
+
+def _probabilities(network: Network, batch: Sequence[Piece], outputs: Outputs) -> list[list[float]]:
+    """Return the probabilities of pieces that run as one padded batch."""
+    import torch
+
+    longest = max(len(piece.ids) for piece in batch)
+    inputs = {
+        "input_ids": [piece.ids + [network.pad] * (longest - len(piece.ids)) for piece in batch],
+        "attention_mask": [
+            [1] * len(piece.ids) + [0] * (longest - len(piece.ids)) for piece in batch
+        ],
+    }
+    if batch[0].types is not None:
+        inputs["token_type_ids"] = [
+            (piece.types or []) + [0] * (longest - len(piece.ids)) for piece in batch
+        ]
+    with torch.inference_mode():
+        device = network.model.device
+        tensors = {name: torch.tensor(rows, device=device) for name, rows in inputs.items()}
+        probabilities = outputs(tensors)
+        if not bool(torch.isfinite(probabilities).all()):
+            raise BackendError(
+                "the entailment model computes values that are not finite in "
+                f"{network.model.dtype}; try dtype='bfloat16' or 'float32'"
+            )
+        values: list[list[float]] = probabilities.reshape(len(batch), -1).tolist()
+    return values
+
+
+# --- lengths -----------------------------------------------------------------------------------
+
+
+def _max_length(network: Network, max_length: int | None) -> int:
+    """Return the maximum number of tokens of an input. UsageError for more than the positions."""
+    positions = _positions(network.model)
+    if max_length is not None:
+        if positions is not None and max_length > positions:
+            raise UsageError(
+                f"max_length={max_length} is more than the model's maximum of {positions}"
+            )
+        return max_length
+    of_tokenizer = network.tokenizer.model_max_length
+    lengths = [positions, of_tokenizer if of_tokenizer < 1e9 else None]
+    return min((n for n in lengths if n), default=512)
+
+
+def _positions(model: Any) -> int | None:
+    """Return the number of positions; RoBERTa reserves the first rows of its table for padding."""
+    configured = getattr(model.config, "max_position_embeddings", None)
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            return int(module.num_embeddings) - int(padding) - 1
+    return None if configured is None else int(configured)

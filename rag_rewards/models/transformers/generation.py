@@ -1,0 +1,131 @@
+"""Generation with a transformers model: greedy in batches, sampling with a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Tokenizer
+from rag_rewards.models.transformers.forward import ModelForward, PolicyUsage
+from rag_rewards.models.transformers.modules import import_torch
+
+
+def generate_batch(
+    forward: ModelForward,
+    tokenizer: Tokenizer,
+    requests: Sequence[GenerateRequest],
+    version: str | int | None,
+    usage: PolicyUsage,
+) -> list[GenerateAnswer]:
+    """Generate for requests that differ only in their prompts, which have the same length.
+
+    `version` is the version of the weights, `usage` counts the generated tokens.
+    """
+    torch, first = import_torch(), requests[0]
+    ids = forward.token_tensor([request.prompt for request in requests])
+    stops: dict[str, Any] = {}
+    if first.stop:
+        stops = {"stopping_criteria": [_stopping_criterion(tokenizer, first.stop, ids.shape[1])]}
+    ends = _end_tokens(forward.causal, tokenizer)
+    with (
+        torch.random.fork_rng(enabled=first.seed is not None),
+        _generation_config(forward.causal, first, ends),
+    ):
+        if first.seed is not None:
+            torch.manual_seed(first.seed)
+        sequences = forward.causal.generate(ids, attention_mask=torch.ones_like(ids), **stops)
+    continuations = sequences[:, ids.shape[1] :]
+    usage.generated += continuations.numel()
+    return [
+        _generate_answer(tokens, ends, first, tokenizer, version)
+        for tokens in continuations.tolist()
+    ]
+
+
+def similar_requests(requests: Sequence[GenerateRequest], budget: int) -> Iterator[list[int]]:
+    """Yield the positions of requests that can be generated together.
+
+    A batch has at most `budget` tokens. Sampled requests are generated separately.
+    """
+    kinds: dict[Any, list[int]] = {}
+    for i, request in enumerate(requests):
+        kind: tuple[Any, ...] = (len(request.prompt), request.max_tokens, request.stop)
+        if request.temperature > 0:
+            kind = (*kind, i)
+        kinds.setdefault(kind, []).append(i)
+    for (length, new, *_), members in kinds.items():
+        size = max(budget // (length + new), 1)
+        for start in range(0, len(members), size):
+            yield members[start : start + size]
+
+
+def _stopping_criterion(tokenizer: Tokenizer, stops: Sequence[str], start: int) -> Any:
+    """Return a criterion that is true for texts that contain one of the stop strings.
+
+    `stop_strings` of transformers splits the vocabulary by its spelling, which fails for
+    tokenizers of whole words.
+    """
+    torch = import_torch()
+    most = max(len(stop.encode()) for stop in stops)  # a token has at least one byte
+
+    def is_complete(ids: Any, scores: Any, **_: Any) -> Any:
+        tails = ids[:, max(start, ids.shape[1] - most) :].tolist()
+        texts = (tokenizer.decode(tail) for tail in tails)
+        complete = [any(stop in text for stop in stops) for text in texts]
+        return torch.tensor(complete, device=ids.device)
+
+    return is_complete
+
+
+def _end_tokens(causal: Any, tokenizer: Tokenizer) -> set[int]:
+    """Return the tokens that end a text, of the model and of the tokenizer."""
+    of_model = causal.generation_config.eos_token_id
+    ends = set(of_model) if isinstance(of_model, (list, tuple)) else {of_model}
+    ends.add(getattr(tokenizer, "eos_token_id", None))
+    return {end for end in ends if end is not None}
+
+
+def _generate_answer(
+    tokens: list[int],
+    ends: set[int],
+    request: GenerateRequest,
+    tokenizer: Tokenizer,
+    version: str | int | None,
+) -> GenerateAnswer:
+    end = next((i for i, token in enumerate(tokens) if token in ends), None)
+    content = tokens if end is None else tokens[:end]
+    text = tokenizer.decode(content)
+    stop = min((text.index(stop) for stop in request.stop if stop in text), default=None)
+    is_finished = end is not None or stop is not None
+    return GenerateAnswer(
+        text if stop is None else text[:stop],
+        tuple(content),
+        "stop" if is_finished else "length",
+        version,
+    )
+
+
+@contextmanager
+def _generation_config(causal: Any, request: GenerateRequest, ends: set[int]) -> Iterator[None]:
+    """Use the parameters of the request, without the model's defaults such as penalties."""
+    from transformers import GenerationConfig
+
+    sampling = {
+        "do_sample": True,
+        "temperature": request.temperature,
+        "top_k": 0,
+        "top_p": request.top_p,
+    }
+    before = causal.generation_config
+    causal.generation_config = GenerationConfig(
+        max_new_tokens=request.max_tokens,
+        eos_token_id=sorted(ends) or None,
+        pad_token_id=min(ends, default=0),
+        bos_token_id=before.bos_token_id,
+        **(sampling if request.temperature > 0 else {"do_sample": False}),
+    )
+    try:
+        yield
+    finally:
+        causal.generation_config = before

@@ -1,0 +1,309 @@
+"""A policy on a vLLM engine in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from rag_rewards.errors import BackendError, MissingExtraError
+from rag_rewards.evidence.protocols import (
+    Capabilities,
+    GenerateAnswer,
+    GenerateRequest,
+    ScoreAnswer,
+    ScoreRequest,
+    Tokenizer,
+)
+from rag_rewards.models.sampling import sampling_parameters
+from rag_rewards.models.selfcheck import agree, selfcheck
+from rag_rewards.models.sequences import (
+    SequenceResult,
+    TokenSequence,
+    check_request,
+    distinct_sequences,
+    score_answer,
+    waves,
+)
+from rag_rewards.models.tokenizer import resolve_tokenizer
+from rag_rewards.models.vllm.prompt_logprobs import (
+    CACHED,
+    PLAIN,
+    covers_response,
+    generate_answer,
+    max_sequence_length,
+    response_logprobs,
+)
+
+_PLAIN = {**PLAIN, "detokenize": False}
+
+
+class VllmEngine:
+    """A policy on a `vllm.LLM` in this process.
+
+    llm             a `vllm.LLM`, or the name or folder of a model to load
+    tokenizer       a tokenizer or its folder; default: the tokenizer of the engine
+    weight_version  version of the weights, for the answers and the fingerprint
+    cached          read the prefix cache. Before the first use, the values are compared with those
+                    without the cache; BackendError if they differ
+    groups          number of groups that the engine receives at once
+    options         arguments of `vllm.LLM`, if `llm` is a name or a folder
+
+    Calls from several threads or event loops run one after the other. The engine holds the logits
+    of a whole chunk of tokens in memory that vLLM does not plan for: use a small
+    `max_num_batched_tokens`. Raises MissingExtraError if vLLM is not installed.
+    """
+
+    def __init__(
+        self,
+        llm: Any,
+        *,
+        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
+        weight_version: str | int | None = None,
+        cached: bool = False,
+        groups: int = 64,
+        **options: Any,
+    ) -> None:
+        vllm = _import_vllm()
+        if isinstance(llm, str | os.PathLike):
+            llm = vllm.LLM(model=os.fspath(llm), **options)
+        self.llm = llm
+        self.weight_version = weight_version
+        self.cached = cached
+        self.groups = groups
+        self._sampling_params = vllm.SamplingParams
+        self._config = llm.llm_engine.model_config
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()
+        self._cache_checked = False
+
+    # --- identity ------------------------------------------------------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Engine, model, precision and, if it is known, the version of the weights."""
+        version = "" if self.weight_version is None else f" version={self.weight_version}"
+        return f"vllm {self._config.model} {self.capabilities.precision}{version}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The precision of the model, and whether shared prefixes are reused.
+
+        With a version of the weights, they count as those that generate the rollouts.
+        """
+        precision = str(self._config.dtype).removeprefix("torch.")
+        is_live = self.weight_version is not None
+        return Capabilities(reuses_prefixes=self.cached, precision=precision, is_live=is_live)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer. Raises UsageError if its folder contains none."""
+        tokenizer = self.llm.get_tokenizer() if self._tokenizer is None else self._tokenizer
+        self._tokenizer = resolve_tokenizer(tokenizer, None)
+        return self._tokenizer
+
+    @property
+    def max_length(self) -> int | None:
+        """Maximum number of tokens of context and response."""
+        return max_sequence_length(int(self._config.max_model_len))
+
+    def refresh(self, weight_version: str | int | None = None) -> None:
+        """Declare that the engine has new weights. Its prefix cache must have been reset."""
+        self.weight_version = weight_version
+
+    # --- the protocol --------------------------------------------------------------------------
+
+    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """Return the log-probabilities of each request, or its BackendError."""
+        if self.cached and not self._cache_checked:
+            await self._check_cached()
+        answers: list[ScoreAnswer | Exception] = []
+        # In parts, so that the cache still contains the prefixes of one wave in the next.
+        for start in range(0, len(requests), self.groups):
+            part = requests[start : start + self.groups]
+            answers += await asyncio.to_thread(self._score, part)
+        return answers
+
+    async def generate(
+        self, requests: Sequence[GenerateRequest]
+    ) -> list[GenerateAnswer | Exception]:
+        """Return one continuation for each request, or its BackendError."""
+        return await asyncio.to_thread(self._generate, requests) if requests else []
+
+    async def selfcheck(self) -> None:
+        """Check the plain method, and the cached method if it is enabled. Raises BackendError."""
+        await selfcheck(self._with_cache(False))
+        if self.cached:
+            await self._check_cached()
+
+    async def close(self) -> None:
+        """Do nothing: the engine belongs to its owner."""
+
+    # --- scoring -------------------------------------------------------------------------------
+
+    def _score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """Score requests together, and separately if the engine rejects them together."""
+        try:
+            return self._score_together(requests)
+        except BackendError as error:
+            if len(requests) == 1:
+                return [error]
+            return [self._score([request])[0] for request in requests]
+
+    def _score_together(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        version = self.weight_version
+        errors: dict[int, Exception] = {}
+        scored: dict[int, list[tuple[TokenSequence, SequenceResult]]] = {}
+        orders: dict[int, list[list[TokenSequence]]] = {}
+        for i, request in enumerate(requests):
+            try:
+                check_request(request, self.max_length, self.fingerprint)
+            except BackendError as error:
+                errors[i] = error
+                continue
+            sequences = distinct_sequences(request)
+            scored[i], orders[i] = [], list(waves(sequences)) if self.cached else [sequences]
+        for step in range(3 if self.cached else 1):
+            wave = [
+                (i, sequence)
+                for i, order in orders.items()
+                if step < len(order)
+                for sequence in order[step]
+            ]
+            results = self._score_sequences([sequence for _, sequence in wave])
+            for (i, sequence), result in zip(wave, results, strict=True):
+                if isinstance(result, BackendError):
+                    errors.setdefault(i, result)
+                else:
+                    scored[i].append((sequence, result))
+        return [
+            errors[i] if i in errors else self._answer(request, scored[i], version)
+            for i, request in enumerate(requests)
+        ]
+
+    def _answer(
+        self,
+        request: ScoreRequest,
+        scored: Sequence[tuple[TokenSequence, SequenceResult]],
+        version: str | int | None,
+    ) -> ScoreAnswer | Exception:
+        source = self.fingerprint
+        if self.weight_version != version:
+            return BackendError(f"{source}: the weights changed while a group was scored")
+        path = "vllm cached" if self.cached else "vllm"
+        try:
+            return score_answer(request, scored, source=source, path=path, weight_version=version)
+        except BackendError as error:
+            return error
+
+    def _score_sequences(
+        self, sequences: Sequence[TokenSequence]
+    ) -> list[SequenceResult | BackendError]:
+        """Score sequences, and again without the cache those of which too much was cached."""
+        outputs = self._run(sequences, CACHED if self.cached else _PLAIN)
+        repeated = [
+            i
+            for i, output in enumerate(outputs)
+            if self.cached and not covers_response(output.num_cached_tokens, sequences[i])
+        ]
+        plain = self._run([sequences[i] for i in repeated], _PLAIN)
+        plain_of = dict(zip(repeated, plain, strict=True))
+        return [
+            self._result(sequence, outputs[i], plain_of.get(i))
+            for i, sequence in enumerate(sequences)
+        ]
+
+    def _result(
+        self, sequence: TokenSequence, output: Any, plain: Any
+    ) -> SequenceResult | BackendError:
+        computed = len(sequence.tokens)
+        if self.cached:
+            computed -= output.num_cached_tokens or 0
+        if plain is not None:
+            computed += len(sequence.tokens)
+        rows = (plain or output).prompt_logprobs
+        try:
+            values = response_logprobs(rows, sequence.response, self.fingerprint)
+        except BackendError as error:
+            return error
+        return SequenceResult(values, computed)
+
+    def _run(self, sequences: Sequence[TokenSequence], parameters: dict[str, Any]) -> list[Any]:
+        """Return the outputs of the engine for sequences, in order."""
+        if not sequences:
+            return []
+        prompts = [{"prompt_token_ids": list(sequence.tokens)} for sequence in sequences]
+        return self._call(prompts, self._sampling_params(**parameters))
+
+    def _call(self, prompts: list[dict[str, list[int]]], parameters: Any) -> list[Any]:
+        with self._lock:
+            try:
+                outputs = self.llm.generate(prompts, parameters, use_tqdm=False)
+            except Exception as error:  # an engine can raise any exception
+                raise BackendError(
+                    f"{self.fingerprint}: {type(error).__name__}: {error}"
+                ) from error
+        if len(outputs) != len(prompts):
+            raise BackendError(
+                f"{self.fingerprint}: expected {len(prompts)} outputs, found {len(outputs)}"
+            )
+        return list(outputs)
+
+    async def _check_cached(self) -> None:
+        """Compare the cached with the plain method. Raises BackendError if the values differ."""
+        trial = self._with_cache(True)
+        await selfcheck(trial)
+        await agree(trial, self._with_cache(False))
+        self._cache_checked = True
+
+    def _with_cache(self, cached: bool) -> VllmEngine:
+        """Return this policy with the cached or the plain method, which is not checked again."""
+        policy = copy.copy(self)
+        policy.cached = policy._cache_checked = cached
+        return policy
+
+    # --- generation ----------------------------------------------------------------------------
+
+    def _generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateAnswer | Exception]:
+        """Generate together, and separately if the engine rejects the requests together."""
+        try:
+            return self._generate_together(requests)
+        except BackendError as error:
+            if len(requests) == 1:
+                return [error]
+            return [self._generate([request])[0] for request in requests]
+
+    def _generate_together(
+        self, requests: Sequence[GenerateRequest]
+    ) -> list[GenerateAnswer | Exception]:
+        version = self.weight_version
+        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
+        parameters = [
+            self._sampling_params(
+                max_tokens=request.max_tokens,
+                stop=list(request.stop),
+                seed=request.seed,
+                **sampling_parameters(request),
+            )
+            for request in requests
+        ]
+        answers: list[GenerateAnswer | Exception] = []
+        for output in self._call(prompts, parameters):
+            try:
+                answers.append(generate_answer(output.outputs[0], version, self.fingerprint))
+            except BackendError as error:
+                answers.append(error)
+        return answers
+
+
+def _import_vllm() -> Any:
+    try:
+        return importlib.import_module("vllm")
+    except ModuleNotFoundError as error:
+        if error.name != "vllm":
+            raise
+        raise MissingExtraError("vllm", extra="vllm") from None

@@ -1,0 +1,86 @@
+"""Log-probabilities of a given text from vLLM: its prompt log-probabilities.
+
+When vLLM computes prompt log-probabilities, it does not read its prefix cache by default, because
+the rows of the cached part of a prompt would be uninitialized memory. This plain method is exact,
+and runs the model on every token of every sequence.
+
+The cached method reads the prefix cache nevertheless. It accepts a result only if the cached part
+ends before the last token of the context, so that all rows of the response were computed. Other
+sequences are sent again with the plain method. A policy uses the cached method only after a check
+that the engine gives the same values with both methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rag_rewards.errors import BackendError
+from rag_rewards.evidence.protocols import GenerateAnswer, TokenIds
+from rag_rewards.models.sequences import TokenSequence
+
+PLAIN = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+"""Sampling parameters of the plain method."""
+# Without detokenize=False the engine looks up the token ids of uninitialized rows and crashes.
+CACHED = {**PLAIN, "detokenize": False, "skip_reading_prefix_cache": False}
+"""Sampling parameters of the cached method."""
+
+
+def max_sequence_length(context_length: int | None) -> int | None:
+    """Return the maximum length of a sequence: one less than the context length of the model.
+
+    A request for log-probabilities also generates one token.
+    """
+    return None if context_length is None else context_length - 1
+
+
+def covers_response(cached: int | None, sequence: TokenSequence) -> bool:
+    """Return whether the rows of the response were computed, given the number of cached tokens.
+
+    The row of a token is computed at the token before it. Therefore the last token of the context
+    must not be cached. False if the number is unknown.
+    """
+    return cached is not None and cached < len(sequence.context)
+
+
+def response_logprobs(
+    rows: Sequence[Mapping[int, Any] | None] | None, response: TokenIds, source: str
+) -> list[float]:
+    """Return the log-probabilities of a response, in nats, from the rows of its prompt.
+
+    The response is the end of the prompt. Rows are counted from the end, because the first row of
+    a prompt is null and an engine may omit the rows of the cached part. Raises BackendError if a
+    row does not contain its token, as in shifted rows; `source` names the backend in the message.
+    """
+    if not rows:
+        raise BackendError(
+            f"{source}: no log-probabilities of the prompt, expected {len(response)}; usually a "
+            "server that does not know prompt_logprobs"
+        )
+    last = rows[-len(response) :]
+    if len(last) < len(response):
+        raise BackendError(f"{source}: expected {len(response)} rows, found {len(last)}")
+    values = []
+    for position, (token, row) in enumerate(zip(response, last, strict=True)):
+        if row is None or token not in row:
+            content = "none" if row is None else f"tokens {sorted(row)}"
+            raise BackendError(
+                f"{source}: expected a row with token {token} at {position} of the response, "
+                f"found {content}; usually values that are shifted, or belong to another prompt"
+            )
+        values.append(float(row[token].logprob))
+    return values
+
+
+def generate_answer(choice: Any, version: str | int | None, source: str) -> GenerateAnswer:
+    """Return the answer from a choice of the server or an output of the engine.
+
+    Raises BackendError if generation was aborted, or without token ids.
+    """
+    if choice.finish_reason not in ("stop", "length"):
+        raise BackendError(f"{source}: generation ended with {choice.finish_reason!r}")
+    if choice.token_ids is None:
+        raise BackendError(
+            f"{source}: no token ids of the generated text; vLLM 0.10.2 or later is required"
+        )
+    return GenerateAnswer(choice.text, tuple(choice.token_ids), choice.finish_reason, version)
