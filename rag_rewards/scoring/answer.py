@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from rag_rewards.errors import RagRewardsError, UsageError
-from rag_rewards.files.score_options import OutputError
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.score import Part, ShardJob, ShardTask, score_to_part
+from rag_rewards.scoring.score_options import OutputError
 
 
 class ShardAnswer(msgspec.Struct, frozen=True):

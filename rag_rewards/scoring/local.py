@@ -8,13 +8,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 import msgspec
 
-from rag_rewards.files.worker_pool import WorkerPool
-from rag_rewards.files.worker_process import ScorerArguments, WorkerProcess, answer_messages
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.answer import ShardAnswer, answer_task, answer_with
 from rag_rewards.scoring.held_part import HeldPart
 from rag_rewards.scoring.positions import Positions
 from rag_rewards.scoring.score import Part, ShardJob, ShardTask
+from rag_rewards.scoring.worker_pool import WorkerPool
+from rag_rewards.scoring.worker_process import ScorerArguments, WorkerProcess, answer_messages
 
 
 class _Arguments(msgspec.Struct, frozen=True):

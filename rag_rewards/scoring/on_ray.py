@@ -18,14 +18,14 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import BackendError, RagRewardsError, UsageError, describe
-from rag_rewards.files.absolute_paths import absolute_models, absolute_path, absolute_recipe
-from rag_rewards.files.score_options import ScoreOptions
 from rag_rewards.files.storage import file_info, join, read_file, remove_file, write_file
-from rag_rewards.files.worker_process import ScorerArguments
 from rag_rewards.scorer import Scorer
+from rag_rewards.scoring.absolute_paths import absolute_models, absolute_path, absolute_recipe
 from rag_rewards.scoring.answer import ShardAnswer, answer_task
 from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.scoring.score import Part, ShardJob, ShardTask
+from rag_rewards.scoring.score_options import ScoreOptions
+from rag_rewards.scoring.worker_process import ScorerArguments
 
 log = logging.getLogger("rag_rewards")
 

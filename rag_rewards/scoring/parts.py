@@ -8,7 +8,6 @@ from itertools import chain, islice
 
 from rag_rewards.errors import OptionError
 from rag_rewards.files.progress import Progress
-from rag_rewards.files.score_options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.files.sources import CHUNK_BYTES, is_splittable
 from rag_rewards.files.storage import input_files, open_file
 from rag_rewards.rows.line_groups import KeyDigests
@@ -28,6 +27,7 @@ from rag_rewards.scoring.score import (
     grouping_of,
     score_to_part,
 )
+from rag_rewards.scoring.score_options import OnOutput, ScoreOptions, ScoringRun
 
 MAX_PARTS = 10_000
 """Number of parts above which they become larger. The names have five digits."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
-from rag_rewards.files.score_options import OutputError
 from rag_rewards.scoring.score import Part
+from rag_rewards.scoring.score_options import OutputError
 
 
 class Positions:

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Generator, Iterator
 
 from rag_rewards.errors import OptionError, cannot_resume
-from rag_rewards.files.score_options import ScoreOptions
 from rag_rewards.files.sources import Source
-from rag_rewards.files.stream import read_chunks, score_chunks
 from rag_rewards.rows import Chunk, ScoredChunk
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.plan import MIN_BYTES
 from rag_rewards.scoring.score import Part
+from rag_rewards.scoring.score_options import ScoreOptions
+from rag_rewards.scoring.stream import read_chunks, score_chunks
 
 
 class StreamParts:

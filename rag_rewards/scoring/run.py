@@ -14,7 +14,6 @@ import msgspec
 
 from rag_rewards.errors import OptionError
 from rag_rewards.files.progress import Progress
-from rag_rewards.files.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.files.sinks import open_output
 from rag_rewards.files.sources import CHUNK_BYTES, Source, is_splittable
 from rag_rewards.files.storage import input_files, open_file
@@ -38,6 +37,7 @@ from rag_rewards.scoring.score import (
     grouping_of,
     score_shard,
 )
+from rag_rewards.scoring.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 
 
 def score_to_file(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from rag_rewards.errors import OptionError, cannot_resume
-from rag_rewards.files.score_options import ScoreOptions
 from rag_rewards.scoring.files import InputFile
+from rag_rewards.scoring.score_options import ScoreOptions
 
 OPTIONS = frozenset({"columns", "group_size", "sort", "keep_evidence", "on_error"})
 """The settings of a run that are options of the command."""

@@ -13,7 +13,6 @@ from typing import IO, Literal, cast
 
 import msgspec
 
-from rag_rewards.files.score_options import ScoreOptions
 from rag_rewards.files.sources import chunks, group_chunks
 from rag_rewards.files.storage import is_remote, join, local_path, remove_file, upload
 from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
@@ -21,6 +20,7 @@ from rag_rewards.rows.line_groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.files import InputFile, open_rows, renamed
 from rag_rewards.scoring.plan import Grouping, Shard
+from rag_rewards.scoring.score_options import ScoreOptions
 
 OnError = Literal["report", "stop"]
 

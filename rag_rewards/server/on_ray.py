@@ -14,9 +14,9 @@ from types import FrameType
 from typing import Any
 
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
-from rag_rewards.files.absolute_paths import absolute_models, absolute_recipe
 from rag_rewards.loading import RecipeSource, RecipeSpec
 from rag_rewards.models.model_options import ModelOptions
+from rag_rewards.scoring.absolute_paths import absolute_models, absolute_recipe
 from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.server.logs import LogOptions, configure_logs
 from rag_rewards.server.options import ServerOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rag_rewards.errors import UsageError
-from rag_rewards.files.score_options import ScoreOptions, ScoringRun
+from rag_rewards.scoring.score_options import ScoreOptions, ScoringRun
 from rag_rewards.signature import Signature
 from rag_rewards.tracking.step_means import StepMeans
 from rag_rewards.tracking.tracker import Tracker

@@ -19,9 +19,9 @@ from processes import WAIT_SECONDS
 
 from rag_rewards.errors import UsageError
 from rag_rewards.files import compression
-from rag_rewards.files.score_file import score_file
-from rag_rewards.files.score_options import ScoreOptions
 from rag_rewards.files.storage import write_file
+from rag_rewards.scoring.score_file import score_file
+from rag_rewards.scoring.score_options import ScoreOptions
 
 
 def ids(path):

@@ -13,7 +13,7 @@ import pytest
 from command_line import COMMAND, ROOT
 from processes import WAIT_SECONDS, end, wait_for
 
-from rag_rewards.files.worker_process import WorkerEndedError, WorkerProcess
+from rag_rewards.scoring.worker_process import WorkerEndedError, WorkerProcess
 
 
 @pytest.fixture

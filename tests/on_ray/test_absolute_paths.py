@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rag_rewards.files.absolute_paths import absolute_models, absolute_recipe
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.models.model_options import ModelOptions
+from rag_rewards.scoring.absolute_paths import absolute_models, absolute_recipe
 
 
 @pytest.fixture(autouse=True)

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from rag_rewards.errors import MissingExtraError, OptionError, UsageError
-from rag_rewards.files.score_options import ScoreOptions
-from rag_rewards.files.worker_process import ScorerArguments
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.scoring.files import InputFile
 from rag_rewards.scoring.on_ray import ShardWorker
 from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
 from rag_rewards.scoring.score import ShardJob
+from rag_rewards.scoring.score_options import ScoreOptions
+from rag_rewards.scoring.worker_process import ScorerArguments
 from rag_rewards.server import on_ray
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.files.worker_process import ScorerArguments
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.scoring.on_ray import ATTEMPTS, RayExecutor
 from rag_rewards.scoring.ray_cluster import RayOptions
+from rag_rewards.scoring.worker_process import ScorerArguments
 
 
 class RayError(Exception):

@@ -14,13 +14,13 @@ from command_line import stdin_of
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.files import sources
-from rag_rewards.files.score_file import score_file
-from rag_rewards.files.score_options import ScoreOptions
 from rag_rewards.files.sources import chunks
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.rows import line_groups as group_module
 from rag_rewards.scoring import parts as parts_module
 from rag_rewards.scoring import run as run_module
+from rag_rewards.scoring.score_file import score_file
+from rag_rewards.scoring.score_options import ScoreOptions
 from rag_rewards.testing import TableJudge
 
 GROUPS, SIZE = 9, 5

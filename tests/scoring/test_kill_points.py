@@ -16,8 +16,8 @@ RUNS = """
 import json, os, shutil, signal, sys
 from pathlib import Path
 
-from rag_rewards.files.score_file import score_file
-from rag_rewards.files.score_options import ScoreOptions
+from rag_rewards.scoring.score_file import score_file
+from rag_rewards.scoring.score_options import ScoreOptions
 from rag_rewards.scoring import run
 
 run.shard_bytes = lambda files, workers: 4_000

@@ -13,11 +13,11 @@ from interruption import Interruption
 from random_rows import row, write_random_input
 
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.files.score_file import score_file
-from rag_rewards.files.score_options import ScoreOptions
 from rag_rewards.files.storage import input_files
 from rag_rewards.scoring import parts as parts_module
 from rag_rewards.scoring import parts_folder
+from rag_rewards.scoring.score_file import score_file
+from rag_rewards.scoring.score_options import ScoreOptions
 
 RECIPE = "ctrl-rag"
 

@@ -12,8 +12,6 @@ import pytest
 from interruption import Interruption
 from random_rows import row, write_random_input
 
-from rag_rewards.files.score_options import OutputError, ScoreOptions
-from rag_rewards.files.worker_process import WorkerProcess
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring import held_part, run
 from rag_rewards.scoring.files import InputFile, Piece
@@ -22,6 +20,8 @@ from rag_rewards.scoring.plan import Shard, plan_shards
 from rag_rewards.scoring.positions import Positions
 from rag_rewards.scoring.run_folder import RunFolder
 from rag_rewards.scoring.score import Part, ShardJob, ShardTask, grouping_of, score_to_part
+from rag_rewards.scoring.score_options import OutputError, ScoreOptions
+from rag_rewards.scoring.worker_process import WorkerProcess
 
 
 def part(index: int, rows: int) -> Part:

@@ -18,10 +18,10 @@ from random_rows import row
 from rag_rewards.errors import BackendError, OptionError, UsageError
 from rag_rewards.files import sources
 from rag_rewards.files.output import Output
-from rag_rewards.files.score_file import score_file
-from rag_rewards.files.score_options import ScoreOptions
-from rag_rewards.files.worker_process import WorkerEndedError, WorkerProcess
 from rag_rewards.scoring import reader, run_folder
+from rag_rewards.scoring.score_file import score_file
+from rag_rewards.scoring.score_options import ScoreOptions
+from rag_rewards.scoring.worker_process import WorkerEndedError, WorkerProcess
 
 RECIPE = "ctrl-rag"
 
@@ -252,7 +252,7 @@ def test_a_run_without_resume_removes_the_record_of_an_earlier_run(source, score
 
 @pytest.mark.parametrize("output", [None, "-", os.devnull])
 def test_resume_requires_an_output_file(output):
-    from rag_rewards.files.score_options import ScoreOptions
+    from rag_rewards.scoring.score_options import ScoreOptions
 
     with pytest.raises(OptionError, match="resume requires output with the name of a file"):
         ScoreOptions("in.jsonl", output, resume=True)

@@ -10,10 +10,10 @@ import pytest
 from object_store import object_store
 
 from rag_rewards.files import output as output_module
-from rag_rewards.files.score_file import score_file
-from rag_rewards.files.score_options import OutputError, ScoreOptions
 from rag_rewards.scoring import parts as parts_module
 from rag_rewards.scoring import run as shard_run
+from rag_rewards.scoring.score_file import score_file
+from rag_rewards.scoring.score_options import OutputError, ScoreOptions
 
 ROW = {"response": "<think>…</think><answer>Seine</answer>", "answers": ["Seine"]}
 

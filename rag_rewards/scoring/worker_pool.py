@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from rag_rewards.errors import BackendError
-from rag_rewards.files.worker_process import Message, WorkerEndedError, WorkerProcess
+from rag_rewards.scoring.worker_process import Message, WorkerEndedError, WorkerProcess
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,10 +10,10 @@ from itertools import accumulate, pairwise
 import msgspec
 
 from rag_rewards.errors import RagRewardsError
-from rag_rewards.files.worker_pool import WorkerPool
-from rag_rewards.files.worker_process import ScorerArguments, answer_messages
 from rag_rewards.rows import Chunk, ScoredChunk
 from rag_rewards.scorer import Scorer
+from rag_rewards.scoring.worker_pool import WorkerPool
+from rag_rewards.scoring.worker_process import ScorerArguments, answer_messages
 
 
 def score_in_workers(

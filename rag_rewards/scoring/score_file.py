@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rag_rewards.files.output import partial_of, refuse_second_run
 from rag_rewards.files.output_check import refuse_overwriting
 from rag_rewards.files.progress import NoProgress, Progress
-from rag_rewards.files.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 from rag_rewards.files.sources import Source, chunks, open_source
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.run import score_to_file
+from rag_rewards.scoring.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
 
 if TYPE_CHECKING:
     from rag_rewards.scoring.on_ray import RayExecutor
@@ -71,7 +71,7 @@ def _score_source(
         elif options.is_resumable:
             score_to_file(scorer, options, source, run, progress(source), on_output)
         else:
-            from rag_rewards.files.stream import score_to_stream
+            from rag_rewards.scoring.stream import score_to_stream
 
             score_to_stream(scorer, options, source, run, progress(source), on_output)
         if run.was_complete and on_output is not None:

@@ -8,11 +8,11 @@ from collections.abc import Generator, Iterator
 from rag_rewards.files.grouped_lines import read_groups
 from rag_rewards.files.output import Output
 from rag_rewards.files.progress import Progress
-from rag_rewards.files.score_options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.files.sinks import ErrorFile, Spool, open_output
 from rag_rewards.files.sources import Source, chunks, group_chunks
 from rag_rewards.rows import Chunk, ScoredChunk
 from rag_rewards.scorer import Scorer
+from rag_rewards.scoring.score_options import OnOutput, ScoreOptions, ScoringRun
 
 
 def read_chunks(scorer: Scorer, options: ScoreOptions, source: Source) -> Iterator[Chunk]:
@@ -33,7 +33,7 @@ def score_chunks(
         yield from map(scorer.score_rows, chunks)
         return
     # The modules that start processes take time to import.
-    from rag_rewards.files.chunk_workers import score_in_workers
+    from rag_rewards.scoring.chunk_workers import score_in_workers
 
     yield from score_in_workers(scorer, chunks, workers)
 
