@@ -23,9 +23,10 @@ from rag_rewards.datasets.json_array import (
     text_or_problem,
 )
 from rag_rewards.errors import UsageError
-from rag_rewards.files.compression import check_line, damage_errors, open_zstandard, read_line
-from rag_rewards.files.file_version import unchanged
+from rag_rewards.files.compression import damage_errors, open_zstandard
+from rag_rewards.files.lines import check_line, read_line
 from rag_rewards.files.parquet import parquet_lines
+from rag_rewards.files.version import unchanged
 
 Record = tuple[int, Any]
 """The number of a line or of an element, from 1, and its value."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import sys
 import zlib
-from collections.abc import Iterator
 from gzip import BadGzipFile, GzipFile
 from importlib import import_module
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rag_rewards.errors import UsageError, needs_extra
+from rag_rewards.errors import needs_extra
 
 GZIP, ZSTANDARD = ".gz", ".zst"
 MAGIC = {b"\x1f\x8b": GZIP, b"\x28\xb5\x2f\xfd": ZSTANDARD}
 """The first bytes of compressed files, and the suffix of their names."""
-LINE_BYTES = 1 << 28
-"""Longest line of a file. A compressed file of 1 MB may have a line of gigabytes."""
 _ZSTANDARD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _START = 256
 """Number of bytes by which the format of a file is recognized."""
@@ -30,21 +27,7 @@ _LARGEST_WINDOW = 27
 """Binary logarithm of the memory for a Zstandard file, as the program zstd limits it: 128 MiB."""
 
 
-def read_line(handle: IO[bytes]) -> bytes:
-    """Read a line. One that is too long is cut, so that `check_line` raises an error."""
-    return handle.readline(LINE_BYTES + 1)
-
-
-def check_line(line: bytes, number: int, path: str) -> None:
-    """Raise UsageError for a line that is too long."""
-    if len(line) > LINE_BYTES:
-        raise UsageError(
-            f"line {number} of {path} has more than {LINE_BYTES >> 20} MiB, which is the limit of "
-            "a row: remove or shorten it"
-        )
-
-
-class DamagedError(Exception):
+class DamagedError(OSError):
     """A compressed file is cut off or damaged."""
 
 
@@ -61,10 +44,7 @@ def compression_of(path: str) -> str | None:
 
 
 def compression_in(handle: IO[bytes]) -> str | None:
-    """Return the suffix for a file's first bytes, or None if they are not those of a compression.
-
-    Raises DamagedError if `handle` is itself a decompressed file that cannot be read.
-    """
+    """Return the suffix of a compressed file by its first bytes, or None for other files."""
     start = peek(handle)
     return next((suffix for magic, suffix in MAGIC.items() if start.startswith(magic)), None)
 
@@ -152,40 +132,6 @@ def open_zstandard(handle: IO[bytes]) -> IO[bytes]:
     return file
 
 
-def compressed_blocks(content: BufferedReader, path: str, size: int) -> Iterator[list[bytes]]:
-    """Yield the lines of a decompressed file in blocks of about `size` bytes.
-
-    `path` is the file's name in messages. Raises UsageError where the file is cut off or damaged,
-    after the lines before it. A line that is too long is cut, see `check_line`.
-    """
-    number = 0
-    while True:
-        block, error = _block_of(content, size)
-        number += len(block)
-        if block:
-            yield block
-        if error is not None:
-            raise UsageError(f"{path} after line {number}: {error}")
-        if not block:
-            return
-
-
-def _block_of(content: BufferedReader, size: int) -> tuple[list[bytes], str | None]:
-    """Read lines, and return them with the error that prevents reading the next one."""
-    block: list[bytes] = []
-    length = 0
-    while length < size:
-        try:
-            line = read_line(content)
-        except DamagedError as error:
-            return block, f"the file {error}; create or download it again"
-        if not line:
-            break
-        block.append(line)
-        length += len(line)
-    return block, None
-
-
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -208,17 +154,13 @@ def _compressor(handle: IO[bytes], compression: str) -> IO[bytes]:
     return cast("IO[bytes]", zstd.ZstdFile(handle, "wb", options=options))
 
 
-def compress(source: Path, target: Path, compression: str) -> None:
+def compress(source: Path, target: IO[bytes], compression: str) -> None:
     """Write a compressed copy of a file. Equal content gives equal bytes.
 
     The compressor receives blocks of one size, because its output may depend on where the content
     is divided.
     """
-    with (
-        source.open("rb") as plain,
-        target.open("wb") as handle,
-        _compressor(handle, compression) as compressor,
-    ):
+    with source.open("rb") as plain, _compressor(target, compression) as compressor:
         compressor.write(b"")  # so that a file without rows is complete as well
         while block := plain.read(_BLOCK):
             compressor.write(block)

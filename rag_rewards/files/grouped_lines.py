@@ -10,7 +10,7 @@ from functools import partial
 from typing import IO
 
 from rag_rewards.errors import OptionError
-from rag_rewards.files.compression import check_line, read_line
+from rag_rewards.files.lines import check_line, read_line
 from rag_rewards.files.sinks import temporary_file_error
 from rag_rewards.files.sources import Source
 from rag_rewards.files.storage import reading

@@ -9,27 +9,18 @@ import sys
 from pathlib import Path
 from typing import IO
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
 from rag_rewards.errors import UsageError
+from rag_rewards.files.atomic import new_file, sync_folder, upload
 from rag_rewards.files.compression import (
     check_compression,
     compress,
     compression_of,
 )
-from rag_rewards.files.storage import (
-    base_name,
-    check_name,
-    file_info,
-    is_remote,
-    local_path,
-    staging_folder,
-    upload,
-)
+from rag_rewards.files.lock import lock, open_locked
+from rag_rewards.files.storage import base_name, check_name, is_remote, local_path, staging_folder
+from rag_rewards.files.version import FileVersion
 
+_WINDOWS = sys.platform == "win32"  # which neither renames nor removes an open file
 _UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip")
 
 
@@ -92,8 +83,8 @@ class Output:
         """
         if self.partial is None or self.target is None:
             raise ValueError(f"{self.path} has no partial file")
-        if fcntl is None:
-            self.handle.close()  # Windows does not remove an open file
+        if _WINDOWS:
+            self.handle.close()
         self.partial.unlink(missing_ok=True)
         self.handle.close()
         self.handle = self._locked(self.partial, self.target)
@@ -122,8 +113,8 @@ class Output:
             self.handle.flush()
             if self.partial:
                 os.fsync(self.handle.fileno())
-            if fcntl is None and self.partial:
-                self.handle.close()  # Windows does not rename an open file
+            if _WINDOWS and self.partial:
+                self.handle.close()
             if self.partial and self.target:
                 self._publish(self.partial, self.target)
                 sync_folder(self.target.parent)
@@ -147,24 +138,16 @@ class Output:
 
     def complete_size(self) -> int | None:
         """Return the size of the complete output in bytes, or None if there is none."""
-        info = file_info(self.path)
-        return None if info is None else info.size
+        version = FileVersion.of(self.path)
+        return None if version is None else version.size
 
     def _publish(self, partial: Path, target: Path) -> None:
         """Replace the target by the partial file, which is still locked."""
         if self._compression is None:
             partial.replace(target)
             return
-        compressed = target.with_name(target.name + ".made")
-        compressed.unlink(missing_ok=True)  # a symbolic link would redirect the rows
-        try:
-            compress(partial, compressed, self._compression)
-            if target.exists():
-                shutil.copymode(target, compressed)
-            sync_file(compressed)
-            compressed.replace(target)
-        finally:
-            compressed.unlink(missing_ok=True)
+        with new_file(target, temporary=temporary_of(target)) as handle:
+            compress(partial, handle, self._compression)
         partial.unlink()
 
     def close(self) -> None:
@@ -224,82 +207,13 @@ def refuse_suffix(path: str) -> None:
     check_compression(compression)
 
 
-def sync_file(path: Path) -> None:
-    """Write the content of a file to the disk."""
-    with path.open("r+b") as handle:
-        os.fsync(handle.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Write the names of files in a folder to the disk, where the system permits."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def open_locked(partial: Path, *, truncate: bool = True) -> IO[bytes]:
-    """Open a partial file for writing, empty it, and lock it until it is closed.
-
-    The operating system holds the lock, so that a killed run leaves none behind. Windows and file
-    systems without locks do not detect a second run.
-
-    Raises UsageError when another run holds the lock, or `partial` is a symbolic link.
-    """
-    while True:
-        handle = os.fdopen(_open_itself(partial), "wb")
-        try:
-            _lock(handle, partial)
-            # The run that held the lock may have renamed the file after it was opened here.
-            if _is_named(handle, partial):
-                if truncate:
-                    handle.truncate()
-                return handle
-        except BaseException:
-            handle.close()
-            raise
-        handle.close()
-
-
 def refuse_second_run(path: str) -> None:
     """Raise UsageError when another run is writing `path`; for callers that load models first."""
     partial = partial_of(path)
     if partial is None or not partial.is_file():
         return
     with contextlib.suppress(OSError), partial.open("rb") as handle:
-        _lock(handle, partial)
-
-
-def _open_itself(partial: Path) -> int:
-    """Open or create a file. UsageError for a symbolic link, which would redirect the rows."""
-    if partial.is_symlink():
-        raise UsageError(f"{partial} is a symbolic link: remove it")
-    no_link = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    return os.open(partial, os.O_RDWR | os.O_CREAT | no_link, 0o666)
-
-
-def _lock(handle: IO[bytes], partial: Path) -> None:
-    """Lock an open file until it is closed. UsageError when another run holds the lock."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UsageError(
-            f"another run is writing {partial}: wait until it ends, or choose another output file"
-        ) from None
-    except OSError:
-        return  # this file system has no locks
-
-
-def _is_named(handle: IO[bytes], path: Path) -> bool:
-    """Return whether an open file still has this name."""
-    try:
-        return os.path.samestat(os.fstat(handle.fileno()), path.lstat())
-    except FileNotFoundError:
-        return False
+        lock(handle, partial)
 
 
 def partial_of(path: str) -> Path | None:
@@ -311,6 +225,11 @@ def partial_of(path: str) -> Path | None:
         return None
     target = local_target(path)
     return target.with_name(target.name + ".partial")
+
+
+def temporary_of(target: Path) -> Path:
+    """Return where an output is that is converted from the partial file."""
+    return target.with_name(target.name + ".made")
 
 
 def local_target(path: str) -> Path:

@@ -11,10 +11,11 @@ from typing import IO, Any
 import msgspec
 
 from rag_rewards.errors import UsageError, needs_extra
-from rag_rewards.files.compression import check_line
-from rag_rewards.files.file_version import unchanged
-from rag_rewards.files.output import Output, sync_file
+from rag_rewards.files.atomic import new_file
+from rag_rewards.files.lines import check_line
+from rag_rewards.files.output import Output, temporary_of
 from rag_rewards.files.parquet_columns import scored_columns
+from rag_rewards.files.version import unchanged
 from rag_rewards.rows import Line
 
 BLOCK_ROWS = 512
@@ -159,16 +160,12 @@ class ParquetOutput(Output):
 
     def _convert(self, partial: Path, target: Path) -> None:
         schema = self._schema(partial)
-        parquet = target.with_name(target.name + ".made")
-        parquet.unlink(missing_ok=True)  # a symbolic link would redirect the rows
-        try:
-            with self._pq.ParquetWriter(parquet, schema) as writer:
-                for rows in _row_blocks(partial, self._nested):
-                    writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
-            sync_file(parquet)
-            parquet.replace(target)
-        finally:
-            parquet.unlink(missing_ok=True)
+        with (
+            new_file(target, temporary=temporary_of(target)) as handle,
+            self._pq.ParquetWriter(handle, schema) as writer,
+        ):
+            for rows in _row_blocks(partial, self._nested):
+                writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
 
     def _schema(self, lines: Path) -> Any:
         """Return a schema that fits every row. A column without any value becomes text."""

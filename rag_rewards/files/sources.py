@@ -5,36 +5,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import IO
 
 from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.files.compression import (
-    DamagedError,
-    check_line,
-    compressed_blocks,
-    compression_in,
-    compression_of,
-    decompressed,
-    peek,
-    read_line,
-    with_complete_start,
-)
-from rag_rewards.files.file_version import unchanged
-from rag_rewards.files.storage import (
-    file_info,
-    input_files,
-    is_remote,
-    local_path,
-    open_file,
-    reading,
-)
+from rag_rewards.files.compression import compression_in, compression_of, with_complete_start
+from rag_rewards.files.lines import json_lines
+from rag_rewards.files.storage import input_files, is_remote, local_path, open_file, reading
+from rag_rewards.files.version import FileVersion, unchanged
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, Line, decode_row
 from rag_rewards.rows.column_map import ColumnMap
@@ -47,7 +28,6 @@ CHUNK_ROWS = 512
 CHUNK_BYTES = 1 << 19
 _TABLES = (".csv", ".tsv", ".xls", ".xlsx")
 """Files of tables that only a library of data frames reads."""
-_ARRAY_OF_ROWS = re.compile(rb"\s{0,64}\[\s{0,64}\{")
 
 
 @dataclass
@@ -123,7 +103,7 @@ def _open_all(paths: Sequence[str], growing: bool) -> Source:
 def _lines_of_all(paths: Sequence[str], growing: bool) -> Iterator[Line]:
     first = 0
     for path in paths:
-        if file_info(path) is None:  # removed since the pattern was read
+        if FileVersion.of(path) is None:  # removed since the pattern was read
             continue
         last = 0
         with contextlib.closing(_open(path, growing)) as source:
@@ -144,7 +124,9 @@ def _finished(lines: Iterable[Line]) -> Iterator[Line]:
 def _open(path: str, growing: bool = False) -> Source:
     if path == "-":
         check = unchanged(sys.stdin.buffer, "standard input", growing=growing)
-        return Source(_lines(with_complete_start(sys.stdin.buffer), "standard input", check), None)
+        return Source(
+            json_lines(with_complete_start(sys.stdin.buffer), "standard input", check), None
+        )
     file = Path(local_path(path.partition("?")[0] if is_remote(path) else path))
     if file.suffix.lower() in _TABLES:
         raise UsageError(
@@ -160,12 +142,12 @@ def _open(path: str, growing: bool = False) -> Source:
 
         return Source(parquet_lines(handle, path, check=check), None, file=handle)
     is_regular = is_remote(path) or file.is_file()
-    info = file_info(path) if is_regular else None
-    size = None if info is None else info.size
+    version = FileVersion.of(path) if is_regular else None
+    size = None if version is None else version.size
     start = handle if is_regular else with_complete_start(handle)
     try:
         sortable = None if compression_in(start) else handle
-        return Source(_lines(start, path, check), size, sortable, handle, check)
+        return Source(json_lines(start, path, check), size, sortable, handle, check)
     except UsageError:
         handle.close()
         raise
@@ -181,113 +163,6 @@ def read_rollouts(path: str, columns: str | None = None) -> list[Rollout]:
             except RolloutError as error:
                 raise UsageError(f"line {number}: {error}") from None
     return rollouts
-
-
-_OTHER_FORMATS = {
-    b"BZh": "is compressed with bzip2: decompress it first (bunzip2), or compress it with gzip",
-    b"\xfd7zXZ": "is compressed with xz: decompress it first (unxz), or compress it with gzip",
-    b"PK\x03\x04": "is a zip archive: unpack it first (unzip)",
-    b"\xff\xfe": "is UTF-16: convert it to UTF-8",
-    b"\xfe\xff": "is UTF-16: convert it to UTF-8",
-    b"PAR1": "is a Parquet file: give it a name that ends in .parquet",
-}
-"""The first bytes of files that contain no JSON lines, and what to do with them."""
-
-
-def _lines(handle: IO[bytes], path: str, check: Callable[[], None]) -> Iterator[Line]:
-    """Return the lines of a file with their numbers.
-
-    `check` raises an error once the file has changed. Raises UsageError for a file of another
-    format.
-    """
-    compression = compression_in(handle)
-    if compression is None and compression_of(path) and not peek(handle):
-        raise UsageError(f"{path} is empty, which no compressed file is: create it again")
-    if compression is None:
-        skip_to_lines(handle, path)
-        return numbered_lines(handle, path, check=check)
-    content = decompressed(handle, compression)
-    try:
-        if compression_in(content):
-            raise UsageError(f"{path} is compressed twice: decompress it once")
-        skip_to_lines(content, path)
-    except DamagedError:
-        pass  # the first line raises it again
-    return _numbered(compressed_blocks(content, path, CHUNK_BYTES), path, 0, check)
-
-
-def skip_to_lines(handle: IO[bytes], path: str) -> None:
-    """Skip the byte order mark of some editors. Raises UsageError for a file of another format."""
-    with contextlib.suppress(OSError):  # a file that cannot be read raises at its first line
-        beginning = peek(handle)
-        for magic, reason in _OTHER_FORMATS.items():
-            if beginning.startswith(magic):
-                raise UsageError(f"{path} {reason}")
-        if beginning.startswith(BOM_UTF8):
-            handle.read(len(BOM_UTF8))
-        if _ARRAY_OF_ROWS.match(peek(handle)):
-            raise UsageError(
-                f"{path} is a JSON array: write one row per line (JSON lines), as `jq -c '.[]'` "
-                "does"
-            )
-
-
-def numbered_lines(
-    handle: IO[bytes],
-    path: str,
-    number: int = 0,
-    size: int | None = None,
-    check: Callable[[], None] | None = None,
-) -> Iterator[Line]:
-    """Yield lines with their numbers, after line `number`. Blank lines are skipped but counted.
-
-    `size` is the number of bytes to read, up to the end of a line. `check` raises an error once the
-    file has changed.
-    """
-    return _numbered(_blocks(handle, size), path, number, check or unchanged(handle, path))
-
-
-def _blocks(handle: IO[bytes], size: int | None) -> Iterator[list[bytes]]:
-    """Yield the next lines in blocks."""
-    while size is None or size > 0:
-        block = _read_lines(handle, CHUNK_BYTES if size is None else min(CHUNK_BYTES, size))
-        if block:
-            yield block
-        if not block or not block[-1].endswith(b"\n"):  # another process may extend the end
-            return
-        if size is not None:
-            size -= sum(map(len, block))
-
-
-def _read_lines(handle: IO[bytes], size: int) -> list[bytes]:
-    """Read whole lines of at least `size` bytes in all, as few as possible."""
-    data = handle.read(size)
-    if data and not data.endswith(b"\n"):
-        data += read_line(handle)
-    return BytesIO(data).readlines()
-
-
-def _numbered(
-    blocks: Iterator[list[bytes]], path: str, number: int, check: Callable[[], None]
-) -> Iterator[Line]:
-    """Yield the lines of blocks with their numbers, after line `number`.
-
-    Raises UsageError for a line that is too long.
-    """
-    while True:
-        try:
-            block = next(blocks, None)
-        except OSError as error:
-            where = f" after line {number}" if number else ""
-            raise UsageError(f"cannot read {path}{where}: {error.strerror or error}") from None
-        check()
-        if block is None:
-            return
-        for line in block:
-            number += 1
-            check_line(line, number, path)
-            if not line.isspace():
-                yield number, line
 
 
 # --- chunks ------------------------------------------------------------------------------------

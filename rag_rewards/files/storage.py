@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import glob
 from hashlib import sha256
@@ -34,14 +32,6 @@ ROW_FILES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 """Suffixes of the files that are read when the input is a folder."""
 _OTHER_FILES = (".errors.jsonl",)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-
-
-@dataclass(frozen=True)
-class FileInfo:
-    """The size of a file in bytes, and the time of its last change in nanoseconds."""
-
-    size: int
-    modified: int
 
 
 def is_remote(path: str) -> bool:
@@ -108,20 +98,6 @@ def read_file(path: str) -> bytes:
     """Return the content of a small file."""
     with open_file(path) as handle:
         return handle.read()
-
-
-def file_info(path: str) -> FileInfo | None:
-    """Return size and time of a file; None if there is no file of this name."""
-    if not is_remote(path):
-        try:
-            stat = os.stat(local_path(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return FileInfo(stat.st_size, stat.st_mtime_ns)
-    files, key = file_system(path)
-    with remote_errors(path):
-        info = files.get_file_info(key)
-    return FileInfo(info.size, info.mtime_ns or 0) if info.is_file else None
 
 
 def input_files(path: str) -> list[str] | None:
@@ -259,59 +235,6 @@ def base_name(path: str) -> str:
     if is_remote(path):
         path = path.partition("?")[0].rstrip("/")
     return path.rpartition("/")[2] if is_remote(path) else os.path.basename(local_path(path))
-
-
-def upload(source: Path, path: str) -> None:
-    """Copy a complete local file to a path. The target appears when the copy is complete.
-
-    Raises OSError with a reason in `strerror`. A failed upload leaves no object.
-    """
-    with source.open("rb") as handle:
-        blocks = iter(lambda: handle.read(REMOTE_BLOCK), b"")
-        _write(path, blocks)
-
-
-def write_file(path: str, data: bytes) -> None:
-    """Write a small file. It appears when it is complete, or replaces the file of this name."""
-    _write(path, iter([data]))
-
-
-def _write(path: str, blocks: Iterator[bytes]) -> None:
-    if not is_remote(path):
-        _write_local(Path(local_path(path)), blocks)
-        return
-    files, key = file_system(path)
-    with remote_errors(path):
-        stream = files.open_output_stream(key, compression=None)
-        try:
-            for block in blocks:
-                stream.write(block)
-        except BaseException:
-            # pyarrow cannot abort an upload: closing publishes what was written so far.
-            with suppress(OSError):
-                stream.close()
-            with suppress(OSError):
-                files.delete_file(key)
-            raise
-        stream.close()
-
-
-def _write_local(target: Path, blocks: Iterator[bytes]) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(name, flags, 0o666)  # the system applies the umask
-    try:
-        with os.fdopen(descriptor, "wb") as handle:
-            for block in blocks:
-                handle.write(block)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(name, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def remove_file(path: str) -> None:

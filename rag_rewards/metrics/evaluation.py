@@ -16,10 +16,10 @@ from rag_rewards.datasets.question_list import question_digest, questions_in
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.files.digest import sha256
 from rag_rewards.files.output import check_output, write_whole
 from rag_rewards.files.output_check import refuse_overwriting
 from rag_rewards.files.sources import chunks, open_source
+from rag_rewards.files.version import sha256
 from rag_rewards.metrics.comparison import (
     Comparison,
     check_pairs,

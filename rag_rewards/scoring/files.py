@@ -8,9 +8,9 @@ from typing import IO, Protocol
 import msgspec
 
 from rag_rewards.errors import UsageError
-from rag_rewards.files.compression import read_line
-from rag_rewards.files.sources import numbered_lines, skip_to_lines
-from rag_rewards.files.storage import file_info, open_file, reading
+from rag_rewards.files.lines import numbered_lines, read_line, skip_to_lines
+from rag_rewards.files.storage import open_file, reading
+from rag_rewards.files.version import FileVersion
 from rag_rewards.rows import Line
 from rag_rewards.rows.column_map import ColumnMap
 
@@ -28,10 +28,10 @@ class InputFile(msgspec.Struct, frozen=True):
     def of(cls, path: str) -> InputFile:
         """Return a file as it is now. Raises UsageError if it cannot be read."""
         with reading(path):
-            info = file_info(path)
-        if info is None:
+            version = FileVersion.of(path)
+        if version is None:
             raise UsageError(f"cannot read {path}: No such file or directory")
-        return cls(path, info.size, info.modified)
+        return cls(path, version.size, version.modified)
 
     def open(self) -> IO[bytes]:
         """Open the file. Raises UsageError if it cannot be read or has changed."""

@@ -6,13 +6,13 @@ import shutil
 from tempfile import SpooledTemporaryFile
 from typing import IO
 
+from rag_rewards.files.atomic import new_file
 from rag_rewards.rows import ScoredChunk
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.score import (
     PartFiles,
     ShardJob,
     ShardTask,
-    new_file,
     part_files,
     score_shard,
     write_record,
@@ -55,7 +55,7 @@ class HeldPart:
         _copy(self._rows, self._output)
         self._output.flush()
         if self.part.errors:
-            with new_file(PartFiles(self._job, self.part.index).errors) as errors:
+            with new_file(PartFiles(self._job, self.part.index).errors, sync=False) as errors:
                 _copy(self._errors, errors)
 
     def close(self) -> None:

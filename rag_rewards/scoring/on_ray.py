@@ -18,7 +18,9 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import BackendError, RagRewardsError, UsageError, describe
-from rag_rewards.files.storage import file_info, join, read_file, remove_file, write_file
+from rag_rewards.files.atomic import write_file
+from rag_rewards.files.storage import join, read_file, remove_file
+from rag_rewards.files.version import FileVersion
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.absolute_paths import absolute_models, absolute_path, absolute_recipe
 from rag_rewards.scoring.answer import ShardAnswer, answer_task
@@ -247,7 +249,7 @@ class RayExecutor:
     def _check_visible(self, path: str) -> None:
         """Raise UsageError if this process does not see a file that a worker has written."""
         end = time.monotonic() + VISIBLE_SECONDS
-        while file_info(path) is None:
+        while FileVersion.of(path) is None:
             if time.monotonic() > end:
                 raise UsageError(
                     f"a worker does not write to the same folder {self._folder} as this process: "

@@ -21,10 +21,10 @@ from typing import IO, TypeVar
 import msgspec
 
 from rag_rewards.errors import UsageError, cannot_resume
-from rag_rewards.files.output import open_locked, sync_folder
+from rag_rewards.files.atomic import sync_folder, write_file
+from rag_rewards.files.lock import open_locked
 from rag_rewards.files.storage import (
     base_name,
-    file_info,
     is_remote,
     join,
     local_path,
@@ -33,8 +33,8 @@ from rag_rewards.files.storage import (
     remove_file,
     remove_folder,
     staging_folder,
-    write_file,
 )
+from rag_rewards.files.version import FileVersion
 from rag_rewards.rows import Totals
 from rag_rewards.rows.decoding import NOT_JSON
 from rag_rewards.scoring.run_settings import RunSettings
@@ -228,7 +228,7 @@ class PartsFolder:
     def _read(self, name: str, type_: type[T]) -> T | None:
         """Return the content of a JSON file, or None if it does not exist."""
         path = join(self.path, name)
-        if file_info(path) is None:
+        if FileVersion.of(path) is None:
             return None
         try:
             return msgspec.json.decode(read_file(path), type=type_)
@@ -269,6 +269,6 @@ class PartsFolder:
         for part in parts:
             for name, size in part.sizes.items():
                 path = join(self.path, name)
-                info = file_info(path)
+                info = FileVersion.of(path)
                 if info is None or info.size != size:
                     raise cannot_resume(self.path, f"{path} has changed since it was written")

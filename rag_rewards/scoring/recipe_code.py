@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rag_rewards.files.digest import sha256
+from rag_rewards.files.version import sha256
 from rag_rewards.loading import RecipeSpec
 
 

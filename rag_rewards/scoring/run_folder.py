@@ -29,19 +29,17 @@ from typing import IO, TypeVar
 import msgspec
 
 from rag_rewards.errors import UsageError, cannot_resume
-from rag_rewards.files.output import Output, sync_folder
+from rag_rewards.files.atomic import sync_folder, upload, write_file
+from rag_rewards.files.output import Output
 from rag_rewards.files.storage import (
-    FileInfo,
-    file_info,
     is_remote,
     join,
     local_path,
     remove_file,
     remove_folder,
-    upload,
     with_suffix,
-    write_file,
 )
+from rag_rewards.files.version import FileVersion
 from rag_rewards.rows import Totals
 from rag_rewards.rows.decoding import NOT_JSON
 from rag_rewards.scoring.row_files import (
@@ -84,7 +82,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows_size: int
     errors_size: int
     stream: tuple[int, int] = (0, 0)
-    replaced: FileInfo | None = None
+    replaced: FileVersion | None = None
     output_size: int = 0
 
 
@@ -127,7 +125,7 @@ class RunFolder:
         self.shard_bytes = shard_bytes
         self._parts_name = f"parts-{secrets.token_hex(4)}"
         state = _RunState(settings=self.settings, shard_bytes=shard_bytes, parts=self._parts_name)
-        write_synced(self._path / "settings.json", msgspec.json.encode(state))
+        write_file(self._path / "settings.json", msgspec.json.encode(state))
         self._open()
 
     def _remove_earlier(self) -> None:
@@ -190,7 +188,7 @@ class RunFolder:
         """Whether the complete rows still exist: in the partial file, or under their name."""
         return (
             self._partial.stat().st_size == record.rows_size
-            or file_info(self.output.path) != record.replaced
+            or FileVersion.of(self.output.path) != record.replaced
             or (is_remote(self.output.path) and self._target.exists())
         )
 
@@ -294,9 +292,9 @@ class RunFolder:
             rows_size=self.rows_size,
             errors_size=self._errors_size,
             stream=stream,
-            replaced=file_info(self.output.path),
+            replaced=FileVersion.of(self.output.path),
         )
-        write_synced(self._path / "finished.json", msgspec.json.encode(record))
+        write_file(self._path / "finished.json", msgspec.json.encode(record))
         self._publish(record)
 
     def _publish(self, record: RunRecord) -> RunRecord:
@@ -315,7 +313,7 @@ class RunFolder:
         record = msgspec.structs.replace(record, output_size=self.output.complete_size() or 0)
         if self._leaves_record:
             new_record = self._path / "record.json"
-            write_synced(new_record, msgspec.json.encode(record))
+            write_file(new_record, msgspec.json.encode(record))
             new_record.replace(self._record_path)
         else:
             self._record_path.unlink(missing_ok=True)
@@ -346,12 +344,6 @@ class RunFolder:
 def finished_record_of(target: Path) -> Path:
     """Return the record of the complete run that wrote an output."""
     return target.with_name(target.name + ".run.json")
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Replace a file. After a power failure it has the old content or the new one."""
-    write_file(str(path), data)
-    sync_folder(path.parent)
 
 
 def _remove(path: str) -> None:

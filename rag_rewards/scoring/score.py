@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
-import tempfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
-from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Literal
 
 import msgspec
 
+from rag_rewards.files.atomic import new_file
 from rag_rewards.files.sources import chunks, group_chunks
-from rag_rewards.files.storage import is_remote, join, local_path, remove_file, upload
+from rag_rewards.files.storage import join, remove_file
 from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
 from rag_rewards.rows.line_groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.scorer import Scorer
@@ -217,33 +214,5 @@ def part_files(job: ShardJob, index: int) -> Iterator[tuple[IO[bytes], IO[bytes]
 
 def write_record(job: ShardJob, part: Part) -> None:
     """Write the record of a shard, whose part files are complete."""
-    with new_file(PartFiles(job, part.index).record) as record:
+    with new_file(PartFiles(job, part.index).record, sync=False) as record:
         record.write(msgspec.json.encode(part))
-
-
-@contextlib.contextmanager
-def new_file(name: str, *, sync: bool = False, keep_empty: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name at the end of the block. After an error it is removed.
-
-    `sync` writes its content to the disk before. Without `keep_empty`, an empty file gets no name.
-    """
-    if is_remote(name):
-        with tempfile.NamedTemporaryFile() as handle:
-            yield cast("IO[bytes]", handle)
-            handle.flush()
-            if handle.tell() or keep_empty:
-                upload(Path(handle.name), name)
-        return
-    path = Path(local_path(name))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with temporary.open("wb") as handle:
-            yield handle
-            has_name = handle.tell() > 0 or keep_empty
-            if sync:
-                handle.flush()
-                os.fsync(handle.fileno())
-        if has_name:
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

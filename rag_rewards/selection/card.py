@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.files.digest import sha256
 from rag_rewards.files.output import write_whole
 from rag_rewards.files.storage import input_files
+from rag_rewards.files.version import sha256
 from rag_rewards.signature import Signature
 
 

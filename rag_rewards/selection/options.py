@@ -8,9 +8,9 @@ from typing import Any, get_args
 import msgspec
 
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.files.digest import sha256
 from rag_rewards.files.output_check import refuse_overwriting_with_card
 from rag_rewards.files.questions import check_right_at
+from rag_rewards.files.version import sha256
 from rag_rewards.loading import RecipeSource
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.recipe_object import Recipe

@@ -14,6 +14,7 @@ from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
 from rag_rewards.files.grouped_lines import sort_groups
 from rag_rewards.files.sources import open_source
+from rag_rewards.files.version import FileVersion
 
 ROWS = [json.dumps({"id": str(i), "text": "x" * 2000}).encode() for i in range(1200)]
 CONTENT = b"\n".join(ROWS) + b"\n"
@@ -130,17 +131,14 @@ def test_a_change_between_the_passes_of_prepare(path, change):
 
 @pytest.mark.parametrize("command", ["audit", "select"])
 def test_commands_name_the_file(cli, tmp_path, monkeypatch, command):
-    from rag_rewards.files import file_version
-
     path = tmp_path / "in.jsonl"
     path.write_bytes(CONTENT)
     versions = iter(range(1, 1000))
-    real = file_version.FileVersion
 
     def growing_version(handle):
-        return real(next(versions), 0)
+        return FileVersion(next(versions), 0)
 
-    monkeypatch.setattr(file_version.FileVersion, "of", growing_version)
+    monkeypatch.setattr(FileVersion, "of_open", growing_version)
     output = ("-o", tmp_path / "out.jsonl") if command == "select" else ()
     message = cli(command, path, "-r", "arena", *output, code=2).err
     assert f"{path} grew from 1 to 2 bytes while it was read: wait until the file is" in message

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 from processes import finish
 
-import rag_rewards.files.compression as compression
+from rag_rewards.files import lines
 
 zstd = (
     pytest.importorskip("compression.zstd")
@@ -156,7 +156,7 @@ def test_rows_that_are_not_compressed_in_spite_of_their_name(cli, write, arena, 
 
 @both
 def test_a_line_that_decompresses_to_gigabytes(cli, write, arena, tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(compression, "LINE_BYTES", 1 << 21)
+    monkeypatch.setattr(lines, "LINE_BYTES", 1 << 21)
     row = write([arena()]).read_bytes()
     source, out = tmp_path / f"bomb.jsonl{suffix}", tmp_path / "out.jsonl"
     source.write_bytes(COMPRESS[suffix](row + bytes(1 << 26)))

@@ -18,8 +18,8 @@ from command_line import COMMAND
 from processes import WAIT_SECONDS
 
 from rag_rewards.errors import UsageError
-from rag_rewards.files import compression
-from rag_rewards.files.storage import write_file
+from rag_rewards.files import lines
+from rag_rewards.files.atomic import write_file
 from rag_rewards.scoring.score_file import score_file
 from rag_rewards.scoring.score_options import ScoreOptions
 
@@ -313,7 +313,7 @@ def test_a_device_gets_no_file_of_errors(cli, write, arena, tmp_path):
 def test_a_line_that_is_too_long(cli, write, arena, tmp_path, monkeypatch, source, options):
     if source == "-" and "parts" in options:
         pytest.skip("standard input has no parts")
-    monkeypatch.setattr(compression, "LINE_BYTES", 1 << 16)
+    monkeypatch.setattr(lines, "LINE_BYTES", 1 << 16)
     long = arena(id="b", note="x" * (1 << 18))
     rows = write([arena(), "", long, arena(id="c")])
     name, data, line = str(rows), b"", 3
@@ -336,7 +336,7 @@ def test_a_line_that_is_too_long(cli, write, arena, tmp_path, monkeypatch, sourc
 
 
 def test_memory_is_bounded_for_a_long_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(compression, "LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "LINE_BYTES", 1 << 20)
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"x" * (1 << 26))
     tracemalloc.start()

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-import rag_rewards.files.output as output_file
 from rag_rewards.errors import UsageError
+from rag_rewards.files import lock
 from rag_rewards.files.output import Output
 from rag_rewards.files.sinks import open_output
 
@@ -128,11 +128,11 @@ def test_a_partial_file_that_is_renamed_during_opening(tmp_path, monkeypatch):
     flock = fcntl.flock
 
     def after_the_first_run(*arguments):
-        monkeypatch.setattr(output_file.fcntl, "flock", flock)
+        monkeypatch.setattr(lock.fcntl, "flock", flock)
         first.commit()
         flock(*arguments)
 
-    monkeypatch.setattr(output_file.fcntl, "flock", after_the_first_run)
+    monkeypatch.setattr(lock.fcntl, "flock", after_the_first_run)
     second = Output(str(path))
     assert path.read_bytes() == b"first\n"
     second.write(b"second\n")
@@ -145,7 +145,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def unsupported(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(output_file.fcntl, "flock", unsupported)
+    monkeypatch.setattr(lock.fcntl, "flock", unsupported)
     output = Output(str(tmp_path / "out.jsonl"))
     output.write(b"{}\n")
     output.commit()

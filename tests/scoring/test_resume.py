@@ -292,12 +292,12 @@ def test_an_interruption_while_files_are_renamed(source, score, monkeypatch, tmp
         elif step == "errors":
             patch.setattr(run_folder, "_move", _raise)
         elif step == "record":
-            write = run_folder.write_synced
+            write = run_folder.write_file
 
             def interrupted(path, data):
                 return _raise() if path.name == "record.json" else write(path, data)
 
-            patch.setattr(run_folder, "write_synced", interrupted)
+            patch.setattr(run_folder, "write_file", interrupted)
         else:
             patch.setattr(shutil, "rmtree", lambda path, **_: path.exists() and _raise())
         with pytest.raises(Interruption):

@@ -10,8 +10,10 @@ from object_store import SECRET, object_store
 
 from rag_rewards.errors import UsageError
 from rag_rewards.files import storage
+from rag_rewards.files.atomic import new_file, upload, write_file
 from rag_rewards.files.grouped_lines import sort_groups
 from rag_rewards.files.sources import open_source
+from rag_rewards.files.version import FileVersion
 
 pytest.importorskip("pyarrow.parquet")
 import pyarrow as pa
@@ -137,7 +139,7 @@ def test_errors_name_the_url_and_the_reason(bucket, url, message):
     ],
 )
 def test_a_url_with_credentials_is_refused_without_printing_it(url):
-    for call in (open_source, storage.staging_folder, storage.file_info, storage.remove_file):
+    for call in (open_source, storage.staging_folder, FileVersion.of, storage.remove_file):
         with pytest.raises(UsageError, match="provide credentials by the environment") as error:
             call(url)
         assert SECRET not in str(error.value)
@@ -147,33 +149,36 @@ def test_a_url_with_credentials_is_refused_without_printing_it(url):
 def test_written_files(bucket, tmp_path, remote):
     folder = bucket.url("written") if remote else str(tmp_path / "written")
     path = storage.join(folder, "manifest.json")
-    assert storage.file_info(path) is None
-    storage.write_file(path, b"first")
-    storage.write_file(path, b"second")
-    info = storage.file_info(path)
+    assert FileVersion.of(path) is None
+    write_file(path, b"first")
+    write_file(path, b"second")
+    info = FileVersion.of(path)
     assert info is not None
     assert info.size == 6
     assert info.modified > 0
     assert storage.read_file(path) == b"second"
     source = tmp_path / "large"
     source.write_bytes(b"x" * (storage.REMOTE_BLOCK + 5))
-    storage.upload(source, path)
+    upload(source, path)
     assert storage.read_file(path) == source.read_bytes()
     storage.remove_file(path)
     storage.remove_file(path)
-    assert storage.file_info(path) is None
+    assert FileVersion.of(path) is None
 
 
 @pytest.mark.parametrize("remote", [True, False])
 def test_a_failed_write_leaves_no_file(bucket, tmp_path, remote):
-    def blocks():
-        yield b"the first block"
-        raise RuntimeError("the source ends")
-
     path = bucket.url("failed/a.jsonl") if remote else str(tmp_path / "failed" / "a.jsonl")
+    (tmp_path / "failed").mkdir()
+
+    def write():
+        with new_file(path) as handle:
+            handle.write(b"the first block")
+            raise RuntimeError("the source ends")
+
     with pytest.raises(RuntimeError, match="the source ends"):
-        storage._write(path, blocks())
-    assert storage.file_info(path) is None
+        write()
+    assert FileVersion.of(path) is None
     assert not list((tmp_path / "failed").glob("*"))
     assert bucket.keys("failed/a.jsonl") == []
 
