@@ -61,7 +61,7 @@ LAYERS = [
     ["scoring", "tables"],
     ["datasets"],
     ["metrics"],
-    ["report", "server", "scoring.replay", "tracking"],
+    ["report", "server", "scoring.replay"],
     ["preparation"],
     ["selection", "calibration"],
     ["tiny_world"],

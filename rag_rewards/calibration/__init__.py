@@ -1,14 +1,13 @@
 """Calibration: the agreement of scores with human labels, and thresholds for them.
 
 options.py         the options
-columns.py         columns of a row, and the scores in them
-claims.py          rows with a premise and a claim, and the files of FaithBench
-scores.py          scores of rows: a column, a metric, a recipe, an entailment model
+claims.py          rows with a premise and a claim
 samples.py         one reading of the files: labels, scores and subsets as arrays
-consistency.py     agreement of scores with each other, and of a judge with itself
+scores.py          scores of rows: a column, a metric, a recipe, an entailment model
+pairs.py           agreement of scores, or of columns of labels, with each other
+reliability.py     reliability curves
 report.py          the result as a value, for tables and JSON
 threshold_file.py  a threshold as a file for --config
-reliability_svg.py  reliability curves as a picture
 calibrate.py       all of it
 """
 

@@ -10,15 +10,12 @@ import contextlib
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import isnan
 from typing import Any
 
-from rag_rewards.calibration.claims import claim_key, claim_lines
-from rag_rewards.calibration.consistency import consistency_reports, label_pair, score_pair
 from rag_rewards.calibration.options import CalibrateOptions
+from rag_rewards.calibration.pairs import label_verdicts, pairs_of, score_verdicts
 from rag_rewards.calibration.reliability import reliability
-from rag_rewards.calibration.reliability_svg import reliability_svg
 from rag_rewards.calibration.report import (
     Calibration,
     Cost,
@@ -38,7 +35,6 @@ from rag_rewards.calibration.samples import (
     positions,
 )
 from rag_rewards.calibration.scores import (
-    ClaimColumnScores,
     ColumnScores,
     EntailmentScores,
     MetricScores,
@@ -56,7 +52,7 @@ from rag_rewards.metrics.intervals import Resampling
 from rag_rewards.metrics.label_agreement import NO_NO, NO_ROWS, NO_YES, Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.report.progress import TerminalBar
-from rag_rewards.rows import Chunk, line_key
+from rag_rewards.rows import Chunk
 from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.signature import Signature
 
@@ -71,31 +67,26 @@ def calibrate(options: CalibrateOptions) -> Calibration:
     Raises UsageError for a file without rows, for a column that no row has, and for an unknown
     metric or score.
     """
-    for path in (options.output, options.svg, options.threshold_file):
+    for path in (options.output, options.threshold_file):
         check_output(path)
     resampling = Resampling(options.resamples, options.seed)
     metrics, fields = metrics_of(options.metrics) if options.metrics else ([], [])
     options = replace(
         options,
         label=list(dict.fromkeys(options.label)),
+        column=list(dict.fromkeys(options.column)),
         by=list(dict.fromkeys((*options.by, *fields))),
     )
     recipe = options.recipe
     reward = load_recipe(recipe) if recipe else None  # before models are loaded
-    trials = list(_judges(options))
     hardened = recipe is not None and recipe.hardened
     models = options.models.for_profile(hardened=hardened).load()
-    sources: list[Source] = []
     try:
-        for label, judge in trials:
-            own = replace(models, judge=judge) if judge else models
-            trial = {"label": label, "drops_verdicts": bool(label)}
-            sources += [MetricScores(metric, own, **trial) for metric in metrics]  # type: ignore[arg-type]
-            if reward is not None:
-                scorer = Scorer(reward, own, prompt=PromptOptions.of(options.models))
-                sources.append(RecipeScores.of(scorer, options.score, **trial))
-        column = ClaimColumnScores if options.claims else ColumnScores
-        sources = [*map(column, dict.fromkeys(options.column)), *sources]
+        sources: list[Source] = [*map(ColumnScores, options.column)]
+        sources += [MetricScores(metric, models) for metric in metrics]  # type: ignore[arg-type]
+        if reward is not None:
+            scorer = Scorer(reward, models, prompt=PromptOptions.of(options.models))
+            sources.append(RecipeScores.of(scorer, options.score))
         if options.claims and models.entailment:
             kinds = {"whole": [False], "statements": [True], "both": [False, True]}
             sources += [EntailmentScores(models.entailment, s) for s in kinds[options.claims]]
@@ -106,40 +97,11 @@ def calibrate(options: CalibrateOptions) -> Calibration:
     return _calibration(options, samples, sources, models, resampling)
 
 
-def _judges(options: CalibrateOptions) -> Iterator[tuple[str, Any]]:
-    """Yield the judges of all trials with their labels; one without a label if there is one."""
-    trials = options.trials
-    if not trials.is_set:
-        yield "", None
-        return
-    temperature = trials.temperature
-    if temperature is None:
-        temperature = 1.0 if trials.repeat > 1 else 0.0
-    for swapped in (False, True)[: 1 + trials.swap]:
-        for seed in range(trials.repeat):
-            judge = options.models.load_judge(
-                temperature=temperature,
-                extra={"seed": seed} if trials.repeat > 1 else None,
-                swapped=swapped,
-                prices=trials.price_pair,
-            )
-            words = ["swapped"] * swapped + [f"seed={seed}"] * (trials.repeat > 1)
-            yield (" ".join(words) or "first") if trials.count > 1 else "", judge
-
-
 # --- reading -------------------------------------------------------------------------------------
 
 
 def _read(options: CalibrateOptions, sources: Sequence[Source]) -> Samples:
-    reader = SampleReader(
-        options.label,
-        sources,
-        label_threshold=options.label_threshold,
-        by=options.by,
-        lengths=options.lengths,
-        several_files=len(options.sources) > 1,
-        key_of=claim_key if options.claims else line_key,
-    )
+    reader = SampleReader(options, sources)
     by_group = any(isinstance(s, RecipeScores) and s.scorer.scope == "group" for s in sources)
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(TerminalBar(None)) if options.progress else None
@@ -164,9 +126,6 @@ def _counted(chunks: Iterable[Chunk], bar: TerminalBar, reader: SampleReader) ->
 
 
 def _chunks(path: str, options: CalibrateOptions, by_group: bool) -> Generator[Chunk, None, None]:
-    if options.claims:
-        yield from chunks(claim_lines(path))
-        return
     with contextlib.closing(open_source(path, options.columns)) as source:
         if by_group:
             yield from group_chunks(read_groups(source, options.group_size, options.sort))
@@ -225,19 +184,22 @@ def _calibration(
     jobs = [_Job(samples, scores, labels) for labels in samples.labels for scores in samples.scores]
     reports = [_score_report(job, options, resampling) for job in jobs]
     thresholds = [report.threshold.value for report in reports[: len(sources)]]
-    decided = list(zip(samples.scores, thresholds, strict=True))
-    label_pairs = combinations(samples.labels, 2)
-    score_pairs = combinations(decided, 2) if len(decided) <= MAX_PAIRED else ()
+    labels = [(labels.name, label_verdicts(labels)) for labels in samples.labels]
+    scores = [
+        (scores.name, score_verdicts(scores, threshold))
+        for scores, threshold in zip(samples.scores, thresholds, strict=True)
+    ]
+    if len(scores) > MAX_PAIRED:
+        scores = []
     return Calibration(
         signature=_signature(options, sources, models),
         rows=samples.lines,
         errors=samples.errors.counts(),
         labels=[_label_report(labels) for labels in samples.labels],
         scores=reports,
-        label_pairs=[label_pair(a, b, samples, resampling) for a, b in label_pairs],
-        score_pairs=[score_pair(a, b, samples, resampling) for a, b in score_pairs],
-        consistency=consistency_reports(options.trials, decided),
-        cost_per_1000=_cost(sources, len(samples)),
+        label_pairs=pairs_of(labels, samples, resampling),
+        score_pairs=pairs_of(scores, samples, resampling),
+        cost_per_1000=_cost(models.judge, len(samples)),
     )
 
 
@@ -312,30 +274,17 @@ def _within_rate(counts: ScoreCounts, limit: float) -> Threshold:
     return Threshold(value=None, rule=rule, reason=reason)
 
 
-def _cost(sources: Sequence[Source], rows: int) -> Cost | None:
-    """Return the cost of all judges for 1,000 rows, divided by the number of trials."""
-    judges: list[Any] = [_models_of(source).judge for source in sources]
-    usages = [usage for judge in judges if (usage := getattr(judge, "usage", None)) is not None]
-    verdicts = sum(usage.verdicts for usage in usages)
-    if not verdicts or not rows:
+def _cost(judge: Any, rows: int) -> Cost | None:
+    """Return the cost of a judge for 1,000 rows, or None if none was asked."""
+    usage = getattr(judge, "usage", None)
+    if usage is None or not usage.verdicts or not rows:
         return None
-    scale = 1000 / (rows * len(usages))
-    prompt = sum(u.prompt_tokens + u.cached_prompt_tokens for u in usages) * scale
-    completion = sum(u.completion_tokens + u.cached_completion_tokens for u in usages) * scale
-    prices = next((judge.prices for judge in judges if getattr(judge, "prices", None)), None)
-    price = (prompt * prices[0] + completion * prices[1]) / 1e6 if prices else None
+    scale = 1000 / rows
     return Cost(
-        requests=verdicts * scale,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        price=price,
+        requests=usage.verdicts * scale,
+        prompt_tokens=(usage.prompt_tokens + usage.cached_prompt_tokens) * scale,
+        completion_tokens=(usage.completion_tokens + usage.cached_completion_tokens) * scale,
     )
-
-
-def _models_of(source: Source) -> Models:
-    if isinstance(source, MetricScores):
-        return source.models
-    return source.scorer.models if isinstance(source, RecipeScores) else Models()
 
 
 def _signature(options: CalibrateOptions, sources: Sequence[Source], models: Models) -> str:
@@ -351,27 +300,19 @@ def _signature(options: CalibrateOptions, sources: Sequence[Source], models: Mod
     if recipes:
         settings["recipe"] = str(recipes[0].identity)
     shown = {name: value for name, value in settings.items() if value not in (None, (), [])}
-    fingerprints = {kind: name for kind, name in models.fingerprints.items() if kind != "judge"}
-    for source in sources:
-        judge = _models_of(source).judge
-        if judge is not None:
-            place = f"judge {source.name}" if len(sources) > 1 else "judge"
-            fingerprints[place] = judge.fingerprint
-    return str(Signature(recipe="calibrate", settings=shown, models=fingerprints))
+    return str(Signature(recipe="calibrate", settings=shown, models=models.fingerprints))
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
 def write_calibration(options: CalibrateOptions, calibration: Calibration) -> None:
-    """Write the files of the options: the result, its picture and the threshold file.
+    """Write the files of the options: the result and the threshold file.
 
-    Raises UsageError if a file cannot be written, if no score has a reliability curve, and if no
-    threshold reaches the false-positive rate.
+    Raises UsageError if a file cannot be written, and if no threshold reaches the false-positive
+    rate.
     """
     if options.output:
         write_whole(options.output, as_json(calibration))
-    if options.svg:
-        write_whole(options.svg, reliability_svg(calibration).encode())
     if options.threshold_file:
         write_whole(options.threshold_file, threshold_yaml(options, calibration.scores[0]).encode())

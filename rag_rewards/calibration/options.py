@@ -17,80 +17,47 @@ from rag_rewards.settings import check_choices
 
 LENGTHS = (5, 20, 60, 200)
 """Upper ends of the ranges of words into which responses are divided."""
-
-
 ClaimUnit = Literal["whole", "statements", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeTrials:
-    """How often and in which ways a judge is asked."""
+@check_choices
+class AgreementOptions:
+    """How scores are compared with labels, with equal names on the command line."""
 
-    repeat: int = 1
-    """Ask the judge this many times, each time with another seed."""
-    temperature: float | None = None
-    """Sampling temperature of the judge. The default is 0, and 1 with --repeat."""
-    swap: bool = False
-    """Ask the judge also with the response before the gold answers, in reverse order."""
-    prices: str | None = None
-    """Prices of a million prompt tokens and completion tokens: `2.5,10`."""
-
-    def __post_init__(self) -> None:
-        if self.repeat < 1:
-            raise OptionError("{repeat} must be at least 1, found {value}", value=self.repeat)
-        if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise OptionError(
-                "{temperature} must be from 0 to 2, found {value}", value=self.temperature
-            )
-        self.price_pair  # noqa: B018 (raises for invalid prices)
-
-    @property
-    def is_set(self) -> bool:
-        """Whether any option is set."""
-        return self != JudgeTrials()
-
-    @property
-    def count(self) -> int:
-        """The number of times that the judge is asked."""
-        return self.repeat * (1 + self.swap)
-
-    @property
-    def price_pair(self) -> tuple[float, float] | None:
-        """The prices as numbers."""
-        if self.prices is None:
-            return None
-        try:
-            prompt, completion = map(float, self.prices.split(","))
-            if min(prompt, completion) >= 0 and math.isfinite(prompt + completion):
-                return prompt, completion
-        except ValueError:
-            pass
-        raise OptionError(
-            "{prices} must be two numbers, of a million prompt tokens and of a million completion "
-            "tokens, such as 2.5,10; found {value!r}",
-            value=self.prices,
-        )
+    label_threshold: float | None = None
+    """Read a number in a column of labels as yes if it is at least this value."""
+    score: str | None = None
+    """Use this score of the recipe: correct, reward, or the name of a component."""
+    claims: ClaimUnit | None = None
+    """Read rows with a premise and a claim: --nli checks the whole claim, statements, or both."""
+    max_false_positive_rate: float | None = None
+    """Choose the lowest threshold with at most this rate of false positives."""
+    threshold: float | None = None
+    """Use this threshold. By default, the threshold with the highest κ is used."""
+    by: Sequence[str] = ()
+    """Show the agreement for each value of this field, such as the data set. Repeatable."""
+    resamples: int = RESAMPLES
+    """Number of bootstrap resamples."""
+    seed: int = 0
+    """Random seed of the bootstrap."""
+    threshold_file: str | None = None
+    """Write the threshold to this file, which --config reads."""
 
 
 @dataclass(frozen=True)
 @check_choices
-class CalibrateOptions:
+class CalibrateOptions(AgreementOptions):
     """The options of `calibrate`: files, labels, the scores to compare with them, and models.
 
-    sources     files of rows; "-" is standard input
-    columns     columns of fields that have another name, as in `ColumnMap`
-    label       columns with human labels
-    column      columns with scores
-    metrics     metrics of `evaluate` that have a value for each row
-    recipe      a recipe whose `score` is compared
-    score       `correct`, `reward` or a component of the recipe; None for `correct`, and for
-                `reward` if the recipe has no `correct`
-    claims      rows have a premise and a claim; an entailment model checks the `whole` claim, or
-                each of its `statements` (the lowest probability counts), or `both`
-    max_false_positive_rate
-                choose the lowest threshold with this false-positive rate
-    threshold   use this threshold
-    progress    show a progress bar
+    sources   files of rows; "-" is standard input
+    label     columns with human labels
+    column    columns with scores
+    metrics   metrics of `evaluate` that have a value for each row
+    recipe    a recipe whose `score` is compared: by default `correct`, or `reward` without it
+    lengths   upper ends of the ranges of words into which responses are divided
+    columns   columns of fields that have another name, as in `ColumnMap`
+    progress  show a progress bar
     """
 
     sources: Sequence[str]
@@ -98,22 +65,11 @@ class CalibrateOptions:
     column: Sequence[str] = ()
     metrics: Sequence[str] = ()
     recipe: RecipeSpec | None = None
-    score: str | None = None
-    claims: ClaimUnit | None = None
-    label_threshold: float | None = None
-    max_false_positive_rate: float | None = None
-    threshold: float | None = None
-    by: Sequence[str] = ()
     lengths: Sequence[int] = LENGTHS
-    trials: JudgeTrials = JudgeTrials()
     models: ModelOptions = field(default_factory=ModelOptions)
     group_size: int | None = None
     sort: bool = False
-    resamples: int = RESAMPLES
-    seed: int = 0
     output: str | None = None
-    svg: str | None = None
-    threshold_file: str | None = None
     columns: str | None = None
     progress: bool = False
 
@@ -121,7 +77,6 @@ class CalibrateOptions:
         self._check_files()
         self._check_scores()
         self._check_threshold()
-        self._check_trials()
         check_grouping(self.group_size, self.sort)
         lengths = list(self.lengths)
         if lengths != sorted(set(lengths)) or any(length < 1 for length in lengths):
@@ -135,7 +90,7 @@ class CalibrateOptions:
             raise UsageError("no file of rows is given: give at least one")
         if self.sources.count("-") > 1:
             raise UsageError("standard input (-) is given twice, and it can be read only once")
-        outputs = {name: getattr(self, name) for name in ("output", "svg", "threshold_file")}
+        outputs = {"output": self.output, "threshold_file": self.threshold_file}
         refuse_overwriting(outputs, self.sources)
 
     def _check_scores(self) -> None:
@@ -174,21 +129,8 @@ class CalibrateOptions:
             scores = len(self.column) + len(self.metrics) + bool(self.recipe)
             if self.claims and self.models.nli:
                 scores += 1 + (self.claims == "both")
-            if scores > 1 or len(self.label) > 1 or self.trials.count > 1:
+            if scores > 1 or len(self.label) > 1:
                 raise OptionError(
                     "{threshold_file} contains the threshold of one score for one label: give one "
                     "of {column}, {metrics}, {recipe} or {claims} (not both), and one {label}"
                 )
-
-    def _check_trials(self) -> None:
-        if not self.trials.is_set:
-            return
-        if not self.models.judge:
-            raise OptionError(
-                "{repeat}, {temperature}, {swap} and {prices} are options of a judge: set {judge}"
-            )
-        if self.trials.count > 1 and len(self.metrics) + bool(self.recipe) != 1:
-            raise OptionError(
-                "{repeat} and {swap} ask the judge of one metric or recipe: give one of {metrics} "
-                "and {recipe}"
-            )

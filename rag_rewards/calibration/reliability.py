@@ -5,9 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum, nan
 
-from rag_rewards.calibration.report import Bin, Reliability
+import msgspec
+
 from rag_rewards.metrics.agreement import ScoreCounts
 from rag_rewards.metrics.label_agreement import NO_ROWS
+
+
+class Bin(msgspec.Struct, frozen=True):
+    """A bin of the reliability curve."""
+
+    low: float
+    high: float
+    rows: int
+    mean_score: float
+    yes_share: float
+
+
+class Reliability(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The bins of the reliability curve and the expected calibration error."""
+
+    error: float | None
+    bins: list[Bin]
+    reason: str = ""
 
 
 def reliability(counts: ScoreCounts) -> Reliability:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rag_rewards.calibration.reliability import Reliability
 from rag_rewards.metrics.label_agreement import Figure, Figures
 from rag_rewards.metrics.measurement import ErrorCount
 
@@ -26,24 +27,6 @@ class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     value: float | None
     rule: str
-    reason: str = ""
-
-
-class Bin(msgspec.Struct, frozen=True):
-    """A bin of the reliability curve."""
-
-    low: float
-    high: float
-    rows: int
-    mean_score: float
-    yes_share: float
-
-
-class Reliability(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The bins of the reliability curve and the expected calibration error."""
-
-    error: float | None
-    bins: list[Bin]
     reason: str = ""
 
 
@@ -79,37 +62,17 @@ class Pair(msgspec.Struct, kw_only=True):
     kappa: Figure
 
 
-class Consistency(msgspec.Struct, kw_only=True):
-    """The agreement of a judge with itself.
-
-    scores      the judgements that are compared
-    rows        number of rows with all judgements
-    unanimous   share of rows whose judgements are all equal
-    equal       share of pairs of judgements of a row that are equal
-    fleiss_kappa  Fleiss' κ
-    """
-
-    over: str
-    scores: list[str]
-    rows: int
-    unanimous: Figure
-    equal: Figure
-    fleiss_kappa: Figure
-
-
 class Cost(msgspec.Struct, kw_only=True):
     """The cost of a judge for 1,000 rows, also where its verdicts are from the cache.
 
     requests  number of requests; a repeated attempt is not counted
     prompt_tokens, completion_tokens
               number of tokens by the count of the server
-    price     null without prices of tokens
     """
 
     requests: float
     prompt_tokens: float
     completion_tokens: float
-    price: float | None
 
 
 class Calibration(msgspec.Struct, kw_only=True):
@@ -122,7 +85,6 @@ class Calibration(msgspec.Struct, kw_only=True):
     scores: list[ScoreReport]
     label_pairs: list[Pair]
     score_pairs: list[Pair]
-    consistency: list[Consistency]
     cost_per_1000: Cost | None
 
     @property

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from rag_rewards.calibration.claims import claim_key, read_claim
+from rag_rewards.calibration.options import CalibrateOptions
 from rag_rewards.errors import RolloutError, UsageError, shorten
 from rag_rewards.metrics.label_agreement import label_of
 from rag_rewards.metrics.measurement import MAX_LABELS, NO_LABEL, ErrorCounter
@@ -53,16 +55,8 @@ class ScoreSource(Protocol):
 
     @property
     def name(self) -> str: ...
-    def columns(self) -> Sequence[str]:
-        """Return the columns that the source reads."""
-        ...
-
     def scores(self, batch: RowBatch) -> list[Result]:
         """Return the result of each row."""
-        ...
-
-    def length(self, batch: RowBatch, row: int) -> int | None:
-        """Return the number of words of the text that is scored, or None without such a text."""
         ...
 
 
@@ -117,35 +111,17 @@ class Samples:
 
 
 class SampleReader:
-    """Reads rows into `samples`.
+    """Reads the rows of the files of `options` into `samples`."""
 
-    by       columns by whose values rows are divided
-    lengths  upper ends of the ranges of words
-    key_of   a function that returns what identifies the prompt of a line
-    """
-
-    def __init__(
-        self,
-        labels: Sequence[str],
-        sources: Sequence[ScoreSource],
-        *,
-        label_threshold: float | None,
-        by: Sequence[str],
-        lengths: Sequence[int],
-        several_files: bool,
-        key_of: Callable[[bytes], str | None] = line_key,
-    ) -> None:
-        names = [*labels, *by, *(name for source in sources for name in source.columns())]
+    def __init__(self, options: CalibrateOptions, sources: Sequence[ScoreSource]) -> None:
+        names = (*options.label, *options.by, *options.column)
         self._columns = list(dict.fromkeys(names))
         self._sources = sources
-        self._label_threshold = label_threshold
-        self._by = list(dict.fromkeys(by))
-        self._lengths = list(lengths)
-        self._key_of = key_of
+        self._options = options
         self._prompts: dict[bytes, int] = {}
-        subsets = [FILE] * several_files + self._by + [LENGTH]
+        subsets = [FILE] * (len(options.sources) > 1) + [*options.by, LENGTH]
         self.samples = Samples(
-            [LabelColumn(name) for name in labels],
+            [LabelColumn(name) for name in options.label],
             [ScoreColumn(source.name) for source in sources],
             {name: Subsets() for name in subsets},
         )
@@ -191,13 +167,13 @@ class SampleReader:
         """Append the prompts and the subsets of rows."""
         samples = self.samples
         for row, line in enumerate(batch.chunk.lines):
-            key = self._key_of(line)
+            key = claim_key(line) if self._options.claims else line_key(line)
             # A row without a key is a prompt of its own.
             own = f"\0{name}\0{batch.chunk.numbers[row]}" if key is None else key
             samples.prompts.append(self._prompts.setdefault(key_digest(own), len(self._prompts)))
             values = {FILE: name, LENGTH: self._length(batch, row)}
             for column, subsets in samples.subsets.items():
-                if column in self._by:
+                if column in self._options.by:
                     values[column] = _subset_name(batch.columns[row][column])
                 subsets.add(values[column])
                 if len(subsets.names) > MAX_LABELS:
@@ -207,14 +183,19 @@ class SampleReader:
                     )
 
     def _length(self, batch: RowBatch, row: int) -> str:
-        """Return the range of the number of words of the scored text."""
-        lengths = (source.length(batch, row) for source in self._sources)
-        length = next((each for each in lengths if each is not None), None)
-        if length is None:
+        """Return the range of the number of words of the claim, or of the visible response."""
+        try:
+            if self._options.claims:
+                text = read_claim(batch.chunk.lines[row])[1]
+            else:
+                text = valid(batch.rollouts[row]).parsed.visible
+            length = auto_length(text)
+        except RolloutError:
             return NO_LABEL
-        at = bisect_left(self._lengths, length)
-        low = self._lengths[at - 1] + 1 if at else 0
-        return f"{low}-{self._lengths[at]}" if at < len(self._lengths) else f"{low}+"
+        ends = self._options.lengths
+        at = bisect_left(ends, length)
+        low = ends[at - 1] + 1 if at else 0
+        return f"{low}-{ends[at]}" if at < len(ends) else f"{low}+"
 
     def _add_labels(self, columns: dict[str, Any], place: Callable[[], str], keep: bool) -> bool:
         """Append the labels of a row, unless it has none. Return whether they were appended.
@@ -222,9 +203,10 @@ class SampleReader:
         `place` returns the place of the row for messages, `keep` is for rows without a label.
         """
         values = []
+        threshold = self._options.label_threshold
         for labels in self.samples.labels:
             try:
-                label = label_of(columns[labels.name], self._label_threshold, labels.name)
+                label = label_of(columns[labels.name], threshold, labels.name)
             except RolloutError as error:
                 labels.errors.add(error, place())
                 label = None
@@ -252,14 +234,11 @@ class SampleReader:
 _ROW = msgspec.json.Decoder(ScoredRow)
 
 
-def response_length(rollout: ScoredRow | RolloutError) -> int | None:
-    """Return the number of words of a response without its thinking section."""
-    if isinstance(rollout, RolloutError):
-        return None
-    try:
-        return auto_length(rollout.parsed.visible)
-    except RolloutError:
-        return None
+def valid(row: ScoredRow | RolloutError) -> ScoredRow:
+    """Return a row. Raises the error of a row that is none."""
+    if isinstance(row, RolloutError):
+        raise row
+    return row
 
 
 def _subset_name(value: Any) -> str:

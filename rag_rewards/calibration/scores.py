@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from rag_rewards.calibration.claims import claim_statements, read_claim
-from rag_rewards.calibration.columns import score_of
-from rag_rewards.calibration.samples import Result, RowBatch, response_length
+from rag_rewards.calibration.samples import Result, RowBatch, valid
 from rag_rewards.errors import (
     BackendError,
     DataError,
     GroupError,
     OptionError,
     RolloutError,
+    RowError,
     UsageError,
+    shorten,
 )
 from rag_rewards.evidence.exchange import call_model
 from rag_rewards.evidence.gather import Gatherer
@@ -30,7 +30,25 @@ from rag_rewards.rollout import Score
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
 from rag_rewards.settings import did_you_mean
-from rag_rewards.text.lengths import auto_length
+
+
+def score_of(value: Any, column: str) -> float | None:
+    """Return a value as a finite score, or None if it is missing. A boolean is 1 or 0.
+
+    Raises RowError for a value that is not a finite number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, (bool, int, float)):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise RowError(
+        f"expected a finite number as the score, found {shorten(repr(value), 60)}", column
+    )
 
 
 @dataclass(frozen=True)
@@ -43,9 +61,6 @@ class ColumnScores:
     def name(self) -> str:
         return self.column
 
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
     def scores(self, batch: RowBatch) -> list[Result]:
         return [self._score(columns) for columns in batch.columns]
 
@@ -55,29 +70,16 @@ class ColumnScores:
         except RolloutError as error:
             return error
 
-    def length(self, batch: RowBatch, row: int) -> int | None:
-        return response_length(batch.rollouts[row])
-
-
-@dataclass(frozen=True)
-class ClaimColumnScores(ColumnScores):
-    """The numbers of a column of rows with a claim."""
-
-    def length(self, batch: RowBatch, row: int) -> int | None:
-        return _claim_length(batch, row)
-
 
 @dataclass(frozen=True)
 class MetricScores:
-    """The value of a metric for each row. `label` tells apart several judges of one metric.
+    """The value of a metric for each row.
 
     Raises UsageError for a metric that has no value for a single row.
     """
 
     metric: RowMetric
     models: Models
-    label: str = ""
-    drops_verdicts: bool = False
 
     def __post_init__(self) -> None:
         if self.metric.unit != "row":
@@ -88,10 +90,7 @@ class MetricScores:
 
     @property
     def name(self) -> str:
-        return f"{self.metric!r} {self.label}".strip()
-
-    def columns(self) -> Sequence[str]:
-        return ()
+        return repr(self.metric)
 
     @cached_property
     def gatherer(self) -> Gatherer:
@@ -99,7 +98,7 @@ class MetricScores:
         return Gatherer(self.models)
 
     def scores(self, batch: RowBatch) -> list[Result]:
-        rows = _without_verdicts(batch.rollouts) if self.drops_verdicts else batch.rollouts
+        rows = batch.rollouts
         good = [row for row in rows if not isinstance(row, RolloutError)]
         if self.models == Models():
             gathered = iter(list[ScoredRow | RolloutError](good))
@@ -109,17 +108,12 @@ class MetricScores:
         results: list[Result] = []
         for row in rows:
             try:
-                if isinstance(row, RolloutError):
-                    raise row
-                numbers = gauge(with_evidence(self.metric, row, next(gathered)))
+                numbers = gauge(with_evidence(self.metric, valid(row), next(gathered)))
             except RolloutError as error:
                 results.append(error.with_traceback(None))
                 continue
             results.append(row_value(self.metric, numbers))
         return results
-
-    def length(self, batch: RowBatch, row: int) -> int | None:
-        return response_length(batch.rollouts[row])
 
 
 @dataclass(frozen=True)
@@ -128,11 +122,9 @@ class RecipeScores:
 
     scorer: Scorer
     score: str
-    label: str = ""
-    drops_verdicts: bool = False
 
     @classmethod
-    def of(cls, scorer: Scorer, score: str | None, **options: Any) -> RecipeScores:
+    def of(cls, scorer: Scorer, score: str | None) -> RecipeScores:
         """Return the chosen score of a recipe; by default `correct`, or `reward` without it.
 
         Raises OptionError for a score that the recipe does not have.
@@ -147,19 +139,14 @@ class RecipeScores:
                 value=score,
                 hint=did_you_mean(score, names),
             )
-        return cls(scorer, score or names[0], **options)
+        return cls(scorer, score or names[0])
 
     @property
     def name(self) -> str:
-        return f"{self.scorer.reward.name}:{self.score} {self.label}".strip()
-
-    def columns(self) -> Sequence[str]:
-        return ()
+        return f"{self.scorer.reward.name}:{self.score}"
 
     def scores(self, batch: RowBatch) -> list[Result]:
-        rows: list[ScoredRow | RolloutError] = list(
-            _without_verdicts(batch.rollouts) if self.drops_verdicts else batch.rollouts
-        )
+        rows = list(batch.rollouts)
         chunk = batch.chunk
         for group, problem in zip(chunk.groups or (), chunk.problems, strict=bool(chunk.groups)):
             for at in group if problem else ():
@@ -171,19 +158,6 @@ class RecipeScores:
         if self.score == "reward":
             return score.value
         return score.correct if self.score == "correct" else score.components.get(self.score)
-
-    def length(self, batch: RowBatch, row: int) -> int | None:
-        return response_length(batch.rollouts[row])
-
-
-def _without_verdicts(
-    rows: Sequence[ScoredRow | RolloutError],
-) -> list[ScoredRow | RolloutError]:
-    """Return rows without the verdicts that they contain, so that the judge is asked."""
-    return [
-        row if isinstance(row, RolloutError) else msgspec.structs.replace(row, verdicts=None)
-        for row in rows
-    ]
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -204,9 +178,6 @@ class EntailmentScores:
     def name(self) -> str:
         return "nli of statements" if self.by_statement else "nli of claims"
 
-    def columns(self) -> Sequence[str]:
-        return ()
-
     def scores(self, batch: RowBatch) -> list[Result]:
         pairs: list[tuple[str, str]] = []
         spans: list[range | RolloutError] = []
@@ -221,9 +192,6 @@ class EntailmentScores:
             pairs.extend((premise, part) for part in parts)
         values = asyncio.run(call_model(lambda: self.model.entail(pairs), len(pairs)))
         return [span if isinstance(span, RolloutError) else _lowest(values, span) for span in spans]
-
-    def length(self, batch: RowBatch, row: int) -> int | None:
-        return _claim_length(batch, row)
 
 
 def _lowest(values: Sequence[Any], span: range) -> Result:
@@ -245,10 +213,3 @@ def _probability(value: Any) -> float:
     if 0.0 <= number <= 1.0:
         return number
     raise BackendError(f"the entailment model returned {number}, which is not from 0 to 1", "claim")
-
-
-def _claim_length(batch: RowBatch, row: int) -> int | None:
-    try:
-        return auto_length(read_claim(batch.chunk.lines[row])[1])
-    except RolloutError:
-        return None

@@ -135,14 +135,31 @@ def show_description(app: App, name: str) -> None:
     command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
+_TRACKERS = (
+    "write the metrics to a file with `rag-rewards evaluate -o FILE`, and log this file as "
+    "docs/evaluate.md shows"
+)
+_SEVERAL_VERDICTS = (
+    "write the verdicts to columns of the rows, and compare the columns with --column NAME, once "
+    "for each of them"
+)
 REMOVED_OPTIONS = {
+    "calibrate": {
+        "--svg": "`scores[].reliability.bins` in the JSON of --output contains the curve",
+        "--repeat": _SEVERAL_VERDICTS,
+        "--temperature": _SEVERAL_VERDICTS,
+        "--swap": "with --judge-checks always, a verdict that depends on the order is an error",
+        "--prices": "multiply the numbers of tokens in the result by your prices",
+    },
+    "score": {"--track": _TRACKERS},
     "evaluate": {
         "--resume": "run the command again; --judge-cache FILE keeps the verdicts of a judge",
+        "--track": _TRACKERS,
         **dict.fromkeys(
             ("--label", "-l", "--label-threshold"),
             "use `rag-rewards calibrate --label FIELD --metrics LIST`",
         ),
-    }
+    },
 }
 """The options that version 0.8.0 has removed, by command, and what replaces them."""
 
@@ -158,12 +175,15 @@ def refuse_unknown_options(
     for argument in arguments:
         for token in argument.tokens:
             if token.keyword is None and token.value != "-" and is_option_like(token.value):
-                option = token.value.partition("=")[0]
-                if replacement := REMOVED_OPTIONS.get(commands[0], {}).get(option):
-                    raise UsageError(
-                        f"{commands[0]} has no option {option} since version 0.8.0: {replacement}"
-                    )
                 raise UnknownOptionError(token=token, argument_collection=arguments)
+
+
+def unknown_option_message(command: str, error: UnknownOptionError) -> str:
+    """Return the message of an unknown option. For a removed one, it says what replaces it."""
+    option = (error.token.keyword or error.token.value).partition("=")[0]
+    if replacement := REMOVED_OPTIONS.get(command, {}).get(option):
+        return f"{command} has no option {option} since version 0.8.0: {replacement}"
+    return str(error)
 
 
 def refuse_decimal_numbers(

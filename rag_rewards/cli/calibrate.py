@@ -13,15 +13,14 @@ from rich.text import Text
 
 from rag_rewards.calibration.calibrate import calibrate as compare_with_labels
 from rag_rewards.calibration.calibrate import write_calibration
-from rag_rewards.calibration.options import LENGTHS, ClaimUnit, JudgeTrials
-from rag_rewards.calibration.report import Calibration, Pair, ScoreReport, as_json
+from rag_rewards.calibration.options import LENGTHS, AgreementOptions
+from rag_rewards.calibration.report import Calibration, Cost, Pair, ScoreReport, as_json
 from rag_rewards.calibration.threshold_file import ThresholdFile
 from rag_rewards.cli.options import (
-    FILES,
     GROUP_DEFAULTS,
-    JUDGE,
     MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
+    Columns,
     Grouping,
     Input,
     Models,
@@ -35,35 +34,25 @@ from rag_rewards.metrics.label_agreement import Figure, Figures
 from rag_rewards.metrics.measurement import ErrorCount
 from rag_rewards.report.terminal import titled_table
 
-TRIAL_DEFAULTS = JudgeTrials()
+AGREEMENT_DEFAULTS = AgreementOptions()
 NUMBERS = ("threshold", "κ", "false positives", "false negatives", "AUC", "rows", "equal", "error")
 """Columns that are aligned on the right."""
 
 
 def calibrate(
     *sources: Input,
-    labels: Annotated[Sequence[str], Parameter(name="--label", alias="-l")],
-    columns_of_fields: Annotated[str | None, Parameter(name="--columns", group=FILES)] = None,
-    label_threshold: float | None = None,
-    columns: Annotated[Sequence[str], Parameter(name="--column", alias="-c")] = (),
+    columns: Columns = None,
+    label: Annotated[Sequence[str], Parameter(alias="-l")],
+    column: Annotated[Sequence[str], Parameter(alias="-c")] = (),
     metrics: Annotated[Sequence[str], Parameter(name=["--metrics", "--metric"], alias="-m")] = (),
-    score: str | None = None,
-    claims: ClaimUnit | None = None,
-    max_false_positive_rate: float | None = None,
-    threshold: float | None = None,
-    by: Sequence[str] = (),
     lengths: str = ",".join(map(str, LENGTHS)),
-    resamples: int = 1000,
-    seed: int = 0,
-    threshold_file: Annotated[str | None, Parameter(group=FILES)] = None,
     output: OptionalOutput = None,
-    svg: Annotated[str | None, Parameter(group=FILES)] = None,
     json: bool = False,
     progress: Progress = None,
+    agreement: Annotated[AgreementOptions, Parameter(name="*")] = AGREEMENT_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
-    trials: Annotated[JudgeTrials, Parameter(name="*", group=JUDGE)] = TRIAL_DEFAULTS,
 ) -> int:
     """Compare scores with human labels, and choose thresholds.
 
@@ -76,42 +65,21 @@ def calibrate(
     ----------
     sources
         Read rows from these files: JSON lines (.gz, .zst) or .parquet; - is standard input.
-    columns_of_fields
+    columns
         Read fields from columns of other names, as in `response=completion,documents=contexts`, or
         choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
-    labels
+    label
         Compare the scores with the labels in this column: true, false, 0, 1, yes, no,
         correct or incorrect. Repeatable.
-    label_threshold
-        Read a number in a column of labels as yes if it is at least this value.
-    columns
+    column
         Use the numbers in this column as a score, such as `judge_score` or `scores.judge`.
         Repeatable.
     metrics
         Use these metrics of `rag-rewards evaluate` as scores, for example `f1,lenient`. Repeatable.
-    score
-        Use this score of the recipe: correct, reward, or the name of a component.
-    claims
-        Read rows with a premise and a claim. The entailment model of --nli checks the whole claim,
-        or each of its statements, or both.
-    max_false_positive_rate
-        Choose the lowest threshold with at most this rate of false positives.
-    threshold
-        Use this threshold. By default, the threshold with the highest κ is used.
-    by
-        Show the agreement for each value of this field, such as the data set. Repeatable.
     lengths
         Upper ends of the ranges of words into which the responses are divided.
-    resamples
-        Number of bootstrap resamples.
-    seed
-        Random seed of the bootstrap.
-    threshold_file
-        Write the threshold to this file, which --config reads.
     output
         Write the result as JSON to this file.
-    svg
-        Write a picture of the reliability curves to this file.
     json
         Print JSON.
     progress
@@ -119,27 +87,16 @@ def calibrate(
     """
     options = ThresholdFile.of(recipe.spec(required=False)).options(
         sources=sources,
-        label=labels,
-        label_threshold=label_threshold,
-        column=columns,
-        columns=columns_of_fields,
+        label=label,
+        column=column,
+        columns=columns,
         metrics=metrics,
-        score=score,
-        claims=claims,
-        max_false_positive_rate=max_false_positive_rate,
-        threshold=threshold,
-        by=by,
         lengths=_numbers(lengths),
-        trials=trials,
         models=models.options(),
-        group_size=grouping.group_size,
-        sort=grouping.sort,
-        resamples=resamples,
-        seed=seed,
         output=output,
-        svg=svg,
-        threshold_file=threshold_file,
         progress=sys.stderr.isatty() if progress is None else progress,
+        **vars(agreement),
+        **vars(grouping),
     )
     calibration = compare_with_labels(options)
     if json:
@@ -184,7 +141,7 @@ def print_calibration(console: Console, calibration: Calibration) -> None:
         console.print(_reliability_table(reports[0]))
     _print_pairs(console, "labels", calibration.label_pairs)
     _print_pairs(console, "scores", calibration.score_pairs)
-    _print_judge(console, calibration)
+    _print_cost(console, calibration.cost_per_1000)
 
 
 def _score_table(reports: Sequence[ScoreReport], with_label: bool) -> Table:
@@ -275,27 +232,13 @@ def _print_pairs(console: Console, what: str, pairs: Sequence[Pair]) -> None:
     console.print(table)
 
 
-def _print_judge(console: Console, calibration: Calibration) -> None:
-    for each in calibration.consistency:
+def _print_cost(console: Console, cost: Cost | None) -> None:
+    if cost is not None:
         console.print(
-            Text(
-                plain(
-                    f"consistency over {each.over} ({', '.join(each.scores)}): "
-                    f"{_with_interval(each.unanimous)} of {each.rows:,} rows unanimous, "
-                    f"{_with_interval(each.equal)} of pairs equal, "
-                    f"Fleiss' κ {_with_interval(each.fleiss_kappa)}"
-                )
-            ),
+            f"judge, for 1,000 rows: {cost.requests:,.0f} requests, {cost.prompt_tokens:,.0f} "
+            f"prompt tokens, {cost.completion_tokens:,.0f} completion tokens",
             soft_wrap=True,
         )
-    if cost := calibration.cost_per_1000:
-        parts = [
-            f"judge, for 1,000 rows: {cost.requests:,.0f} requests",
-            f"{cost.prompt_tokens:,.0f} prompt tokens",
-            f"{cost.completion_tokens:,.0f} completion tokens",
-            *([] if cost.price is None else [f"price {cost.price:.4g}"]),
-        ]
-        console.print(", ".join(parts), soft_wrap=True)
 
 
 def _print_errors(console: Console, errors: Sequence[ErrorCount], score: str = "") -> None:

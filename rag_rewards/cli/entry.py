@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, UnknownOptionError
 
 from rag_rewards.cli.app import (
     COMMANDS,
@@ -24,6 +24,7 @@ from rag_rewards.cli.app import (
     refuse_overwritten_inputs,
     refuse_unknown_options,
     show_description,
+    unknown_option_message,
 )
 from rag_rewards.errors import OptionError, RagRewardsError
 
@@ -84,6 +85,8 @@ def _run(arguments: list[str]) -> int:
         return _report(error.message(flag))
     except RagRewardsError as error:
         return _report(str(error))
+    except UnknownOptionError as error:
+        return _report(unknown_option_message(arguments[0], error))
     except CycloptsError as error:
         return _report(str(error))
     except BrokenPipeError:

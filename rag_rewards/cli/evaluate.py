@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ from rag_rewards.cli.options import (
     Input,
     ModelGroups,
     OptionalOutput,
-    Track,
 )
 from rag_rewards.cli.output import console
 from rag_rewards.cli.recipe_options import RecipeOptions
@@ -42,8 +40,6 @@ from rag_rewards.models.model_options import EncoderOptions, JudgeOptions, Polic
 from rag_rewards.report.plain import decisions_text
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.rows.decisions import undecided_warning
-from rag_rewards.tracking import TrackerName, check_tracker, tracked
-from rag_rewards.tracking.evaluation import track_evaluation
 
 NUMBERS = ("value", "base", "other", "other − base")
 """Columns that are aligned on the right."""
@@ -60,7 +56,6 @@ def evaluate(
     json: bool = False,
     resamples: int = 1000,
     seed: int = 0,
-    track: Track = None,
     model: Annotated[str | None, Parameter(group=MODELS)] = None,
     backend: Annotated[str, Parameter(group=MODELS)] = MODEL_DEFAULTS.policy.backend,
     tokenizer: Annotated[str | None, Parameter(group=MODELS)] = None,
@@ -99,8 +94,6 @@ def evaluate(
         Number of bootstrap resamples.
     seed
         Random seed of the bootstrap.
-    track
-        Log the metrics and the signature of each file to this experiment tracker.
     model
         Policy that provides log-probabilities: a folder or the URL of a server.
     backend
@@ -128,8 +121,6 @@ def evaluate(
         questions,
         columns,
     )
-    if track is not None:
-        check_tracker(track)
     evaluation = compute_metrics(options)
     if json:
         print(as_json(evaluation).decode(), end="")
@@ -138,8 +129,6 @@ def evaluate(
     if evaluation.model_usage:
         print(f"models: {evaluation.model_usage}", file=sys.stderr)
     print(evaluation.signature, file=sys.stderr)
-    if track is not None:
-        _track(track, evaluation)
     return 3 if evaluation.has_errors else 0
 
 
@@ -154,14 +143,6 @@ def _metric_of(config: Path | None) -> list[str]:
             "write it with `rag-rewards calibrate --metrics … --threshold-file`"
         )
     return [f"{file.metric}>={file.threshold!r}"]
-
-
-def _track(track: TrackerName, evaluation: Evaluation) -> None:
-    """Log each file as a run of an experiment tracker."""
-    for i, run in enumerate(evaluation.runs):
-        with tracked(track, f"evaluate {os.path.basename(run.name)}") as tracker:
-            track_evaluation(tracker, evaluation, i)
-        print(f"{track}: {tracker.place}", file=sys.stderr)
 
 
 def print_evaluation(console: Console, evaluation: Evaluation) -> None:

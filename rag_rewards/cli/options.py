@@ -20,7 +20,6 @@ from rag_rewards.models.model_options import (
     PolicyOptions,
 )
 from rag_rewards.scoring.ray_cluster import RayOptions
-from rag_rewards.tracking import TrackerName
 
 FILES = Group("Input and output", sort_key=1)
 RECIPE = Group("Recipe", sort_key=3)
@@ -80,5 +79,4 @@ Input = Annotated[str, Parameter(name="IN", group=FILES)]
 Columns = Annotated[str | None, Parameter(group=FILES)]
 Output = Annotated[str, Parameter(alias="-o", group=FILES)]
 OptionalOutput = Annotated[str | None, Parameter(alias="-o", group=FILES)]
-Track = Annotated[TrackerName | None, Parameter(group=FILES)]
 Progress = Annotated[bool | None, Parameter(negative="--no-progress", show_default=False)]

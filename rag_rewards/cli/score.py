@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +24,6 @@ from rag_rewards.cli.options import (
     OptionalOutput,
     Progress,
     Recipe,
-    Track,
 )
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.errors import plain
@@ -35,7 +33,6 @@ from rag_rewards.report.progress import ProgressBar, judge_usage
 from rag_rewards.scoring.ray_cluster import Engine, RayOptions
 from rag_rewards.scoring.score_file import score_file
 from rag_rewards.scoring.score_options import OnOutput, OutputFormat, ScoreOptions, ScoringRun
-from rag_rewards.tracking import TrackerName, tracked
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 
@@ -55,7 +52,6 @@ def score(
     workers: int = 1,
     resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
     progress: Progress = None,
-    track: Track = None,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
@@ -95,8 +91,6 @@ def score(
         same command finds the complete output.
     progress
         Show a progress bar. By default, it is shown on a terminal.
-    track
-        Log the means, the counts and the signature to this experiment tracker.
     engine
         Score in processes of this machine (local), or on a Ray cluster (ray). With ray, --workers
         is the number of workers on the cluster, and each of them loads the models.
@@ -121,8 +115,6 @@ def score(
     display = ProgressBar if show_progress else NoProgress
     spec = recipe.spec()
     run_score = partial(score_file, spec, options, progress=display)
-    if track is not None:
-        run_score = partial(_tracked_score, track, options, run_score)
     run_score = partial(_interruptible, options, run_score)
     if as_table:
         from rag_rewards.report.terminal import TableRow, print_scores, table_rows
@@ -153,30 +145,6 @@ def _interruptible(
         raise
     finally:
         gc.unfreeze()
-
-
-def _tracked_score(
-    track: TrackerName,
-    options: ScoreOptions,
-    score_rows: Callable[..., ScoringRun],
-    on_output: OnOutput | None = None,
-) -> ScoringRun:
-    """Score rows, and log the run to an experiment tracker."""
-    from rag_rewards.tracking.scoring import track_scoring
-    from rag_rewards.tracking.step_means import StepMeans
-
-    steps = StepMeans()
-
-    def on_rows(output: bytes) -> None:
-        steps.add_lines(output)
-        if on_output is not None:
-            on_output(output)
-
-    with tracked(track, f"score {os.path.basename(options.source)}") as tracker:
-        run = score_rows(on_output=on_rows)
-        track_scoring(tracker, run, options, steps)
-    print(f"{track}: {tracker.place}", file=sys.stderr)
-    return run
 
 
 def _print_summary(run: ScoringRun, options: ScoreOptions) -> None:

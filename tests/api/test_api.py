@@ -39,6 +39,21 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "option evaluate --label": "`calibrate --label` is in its place",
     "option evaluate -l": "`calibrate --label` is in its place",
     "option evaluate --label-threshold": "`calibrate --label-threshold` is in its place",
+    **dict.fromkeys(
+        (
+            "option calibrate --repeat",
+            "option calibrate --temperature",
+            "option calibrate --prices",
+        ),
+        "columns with several verdicts are in their place",
+    ),
+    **dict.fromkeys(
+        ("option calibrate --swap", "option calibrate --no-swap"),
+        "`--judge-checks always` is in its place",
+    ),
+    "option calibrate --svg": "the JSON contains the reliability curve",
+    "option evaluate --track": "`evaluate -o FILE` writes what a tracker logs",
+    "option score --track": "`evaluate -o FILE` writes what a tracker logs",
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",
     "function rag_rewards.rewards.lazy_names": "never was a public name",
 }

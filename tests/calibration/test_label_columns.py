@@ -7,7 +7,7 @@ from math import inf, nan
 
 import pytest
 
-from rag_rewards.calibration.columns import score_of
+from rag_rewards.calibration.scores import score_of
 from rag_rewards.errors import RowError
 from rag_rewards.metrics.label_agreement import label_of
 from rag_rewards.rows.column_map import read_columns

@@ -98,14 +98,13 @@ def test_a_given_threshold_and_scores_at_the_threshold(cli, write):
 
 def test_the_output_has_the_same_bytes_on_every_run(cli, write, tmp_path):
     path = write(ROWS)
-    files = [tmp_path / name for name in ("out.json", "out.svg")]
-    options = ["-l", "human", "-c", "score", "-o", files[0], "--svg", files[1], *FEW]
+    file = tmp_path / "out.json"
+    options = ["-l", "human", "-c", "score", "-o", file, *FEW]
     printed = cli("calibrate", path, *options, code=0).out
-    first = [file.read_bytes() for file in files]
+    first = file.read_bytes()
     assert cli("calibrate", path, *options, code=0).out == printed
-    assert [file.read_bytes() for file in files] == first
-    assert json.loads(first[0]) == calibrate_json(cli, path, "-l", "human", "-c", "score")
-    assert b"</svg>" in first[1]
+    assert file.read_bytes() == first
+    assert json.loads(first) == calibrate_json(cli, path, "-l", "human", "-c", "score")
 
 
 def test_scores_of_metrics_and_recipes(cli):
@@ -331,7 +330,8 @@ def test_rows_that_a_metric_cannot_measure(cli, write):
         (["{rows}", "-l", "human", "-c", "score", "--lengths", "9,5"], "increasing"),
         (["{rows}", "-l", "human", "-c", "score", "--max-false-positive-rate", "2"], "below 1"),
         (["{rows}", "-l", "human", "-c", "score", "--threshold", "nan"], "finite"),
-        (["{rows}", "-l", "human", "-c", "score", "--repeat", "3"], "set --judge"),
+        (["{rows}", "-l", "human", "-c", "score", "--repeat", "3"], "compare the columns with"),
+        (["{rows}", "-l", "human", "-c", "score", "--svg", "a.svg"], "`scores[].reliability.bins`"),
         (["{rows}", "-l", "human", "-c", "score", "-o", "{rows}"], "would overwrite"),
         (["{rows}", "-l", "human", "-c", "score", "--set", "a=1"], "set the recipe"),
         (["{rows}", "-l", "human", "--claims", "both"], "--claims with --nli"),
@@ -430,112 +430,34 @@ def test_no_threshold_reaches_the_rate(cli, tmp_path):
 # --- judges --------------------------------------------------------------------------------------
 
 
-def judged(write, verdict=1):
-    """Write rows that a judge reads, with verdicts that a repeated question must not use."""
+def test_a_cached_judge_has_the_same_cost(cli, write, backends, tmp_path):
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer
+
     rows = [
         {
             "question": f"Question {i}?",
             "answers": ["Rome", "Roma"],
             "response": f"answer {i}",
             "human": i % 2,
-            "verdicts": {"accuracy": verdict},
         }
         for i in range(10)
     ]
-    return write(rows)
-
-
-def test_a_judge_with_several_seeds_and_positions(cli, write, backends):
-    pytest.importorskip("httpx")
-    from judge_server import JudgeServer, Reply
-
-    def behave(request):
-        number = int(request.material.split("answer ")[1].split("\n")[0])
-        body = request.body
-        assert body["temperature"] == 0.5
-        swapped = request.material.index("answer ") < request.material.index("Rome")
-        if swapped:
-            assert request.material.index("Roma") < request.material.index("Rome")
-        verdict = number % 2
-        if body["seed"] == 1 and number < 4:  # the second seed errs on four rows
-            verdict = 1 - verdict
-        if swapped and number == 9:  # the position matters for one row
-            verdict = 0
-        return Reply(json.dumps({"explanation": "x", "score": verdict}))
-
-    with JudgeServer(behave) as server:
-        options = ["--judge", server.url, "--judge-model", "m", "--repeat", "2", "--swap"]
-        options += ["--temperature", "0.5", "--prices", "2,10"]
-        path = judged(write)
-        result = calibrate_json(cli, path, "-l", "human", "-m", "judge", *options)
-        shown = cli("calibrate", path, "-l", "human", "-m", "judge", *options, *FEW, code=0).out
-    assert [(r["score"], values(r["all"])[0]) for r in result["scores"]] == [
-        ("judge seed=0", pytest.approx(1.0)),
-        ("judge seed=1", pytest.approx(0.2)),
-        ("judge swapped seed=0", pytest.approx(0.8)),
-        ("judge swapped seed=1", pytest.approx(0.0)),
-    ]
-    shares = [(c["over"], c["rows"], c["unanimous"]["value"]) for c in result["consistency"]]
-    assert shares == [
-        ("seeds", 10, 0.6),
-        ("seeds", 10, 0.6),
-        ("positions", 10, 0.9),
-        ("positions", 10, 0.9),
-    ]
-    # Each request has 100 prompt tokens and 10 completion tokens.
-    assert result["cost_per_1000"] == {
-        "requests": 1000.0,
-        "prompt_tokens": 100_000.0,
-        "completion_tokens": 10_000.0,
-        "price": pytest.approx(0.3),
-    }
-    assert "judge, for 1,000 rows: 1,000 requests, 100,000 prompt tokens" in shown
-    assert "consistency over seeds (judge seed=0, judge seed=1): 0.600 of 10 rows" in shown
-    assert "swapped" in result["signature"]
-
-
-def test_the_judge_of_a_recipe_with_several_seeds(cli, write, backends):
-    pytest.importorskip("httpx")
-    from judge_server import JudgeServer, Reply
-
-    rows = [
-        {
-            "question": f"Question {i}?",
-            "answers": ["Rome"],
-            "response": f"\\boxed{{answer {i}}}",
-            "human": i % 2,
-            "verdicts": {"outcome": 1},
-        }
-        for i in range(4)
-    ]
-
-    def behave(request):
-        number = int(request.material.split("answer ")[1].split("\n")[0])
-        return Reply(json.dumps({"explanation": "x", "score": number % 2}))
-
-    with JudgeServer(behave) as server:
-        options = ["--judge", server.url, "--judge-model", "m", "--repeat", "2"]
-        result = calibrate_json(cli, write(rows), "-l", "human", "-r", "truthrl", *options)
-        assert {request.body["temperature"] for request in server.requests} == {1.0}
-    assert [(r["score"], values(r["all"])[0]) for r in result["scores"]] == [
-        ("truthrl:correct seed=0", 1.0),
-        ("truthrl:correct seed=1", 1.0),
-    ]
-    assert result["consistency"][0]["fleiss_kappa"]["value"] == 1.0
-
-
-def test_a_cached_judge_has_the_same_cost(cli, write, backends, tmp_path):
-    pytest.importorskip("httpx")
-    from judge_server import JudgeServer
-
-    path = judged(write, verdict=None)
+    path = write(rows)
     with JudgeServer() as server:
         options = ["--judge", server.url, "--judge-model", "m", "--judge-cache", tmp_path / "v.db"]
         first = calibrate_json(cli, path, "-l", "human", "-m", "judge", *options)
         again = calibrate_json(cli, path, "-l", "human", "-m", "judge", *options)
         assert len(server.requests) == 10
+        shown = cli("calibrate", path, "-l", "human", "-m", "judge", *options, *FEW, code=0).out
     assert again == first
-    assert first["cost_per_1000"]["price"] is None
+    # Each request has 100 prompt tokens and 10 completion tokens.
+    assert first["cost_per_1000"] == {
+        "requests": 1000.0,
+        "prompt_tokens": 100_000.0,
+        "completion_tokens": 10_000.0,
+    }
+    assert "judge, for 1,000 rows: 1,000 requests, 100,000 prompt tokens" in shown
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -580,29 +502,6 @@ def test_claims_with_an_entailment_model(cli, write, tmp_path, backends):
     assert threshold == statements["threshold"]["value"]
     again = only(calibrate_json(cli, path, *one[:-2], "--config", file))
     assert again["threshold"] == {"value": threshold, "rule": "given"}
-
-
-def test_a_file_of_faithbench(cli, tmp_path):
-    def sample(number, label, score):
-        annotations = [{"label": [label]}] if label else []
-        return {
-            "sample_id": number,
-            "source": "A source.",
-            "summary": f"Summary {number}.",
-            "annotations": annotations,
-            "metadata": {"summarizer": "ab"[number % 2], "hhem-2.1": score},
-        }
-
-    labels = [None, "Benign", "Questionable", "Unwanted"]
-    samples = [sample(at, labels[at % 4], 1 - at / 10) for at in range(8)]
-    path = tmp_path / "batch_1.json"
-    path.write_text(json.dumps({"samples": samples}))
-    options = [path, "--claims", "whole", "-c", "scores.hhem-2.1", "--by", "summarizer"]
-    result = calibrate_json(cli, *options, "-l", "consistent")
-    assert (result["labels"][0]["yes"], result["labels"][0]["no"]) == (4, 4)
-    assert set(only(result)["by"]["summarizer"]) == {"a", "b"}
-    graded = calibrate_json(cli, *options, "-l", "grade", "--label-threshold", "3")
-    assert graded["labels"][0]["yes"] == 2
 
 
 def test_invalid_claims_are_counted(cli, write, tmp_path, backends):
@@ -660,7 +559,7 @@ def test_an_interrupted_run_writes_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("option", ["-o", "--svg", "--threshold-file"])
+@pytest.mark.parametrize("option", ["-o", "--threshold-file"])
 def test_an_output_that_cannot_be_written_fails_first(cli, write, tmp_path, option):
     path = tmp_path / "missing" / "out"
     arguments = ("--label", "human", "--column", "score", option, path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -128,12 +130,42 @@ def test_an_output_that_cannot_be_written_fails_before_rows_are_read(cli, write,
         ("--resume", "--judge-cache FILE keeps the verdicts of a judge"),
         ("--label=human", "use `rag-rewards calibrate --label FIELD --metrics LIST`"),
         ("-l", "use `rag-rewards calibrate --label FIELD --metrics LIST`"),
+        ("--track", "with `rag-rewards evaluate -o FILE`"),
     ],
 )
 def test_removed_options_name_their_replacement(cli, write, option, replacement):
     message = cli("evaluate", write([answer("Paris")]), "-m", "em", option, code=2).err
     assert f"evaluate has no option {option.partition('=')[0]} since version 0.8.0" in message
     assert replacement in message
+
+
+@pytest.mark.parametrize("words", [("--track", "wandb"), ("--track=mlflow",)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_score_names_the_replacement_of_its_removed_option(cli, words, is_first):
+    arguments = [*words, "rows.jsonl"] if is_first else ["rows.jsonl", *words]
+    message = cli("score", *arguments, "-r", "arena", code=2).err
+    assert "score has no option --track since version 0.8.0: write the metrics to" in message
+
+
+def test_the_page_logs_the_numbers_of_a_file(cli, write, monkeypatch, tmp_path):
+    """The code of docs/evaluate.md, with a tracker that records its numbers."""
+    monkeypatch.chdir(tmp_path)
+    rows = [answer("Paris"), answer("Rome")]
+    cli("evaluate", write(rows), "-m", "em,f1", "-o", "summary.json", code=0)
+    page = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text("utf-8")
+    section = page.split("## Experiment trackers", 1)[1].split("\n## ", 1)[0]
+    blocks = re.findall(r"```python network\n(.*?)```", section, re.DOTALL)
+    run, mlflow, writer = MagicMock(), MagicMock(), MagicMock()
+    wandb = MagicMock(init=lambda **options: MagicMock(__enter__=lambda _: run))
+    tensorboard = MagicMock(SummaryWriter=lambda _: MagicMock(__enter__=lambda _: writer))
+    modules = {"wandb": wandb, "mlflow": mlflow, "torch.utils.tensorboard": tensorboard}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    exec("\n".join(blocks), {})  # noqa: S102
+    numbers = {"em/em": 0.5, "f1/f1": 0.5}
+    run.log.assert_called_once_with(numbers)
+    mlflow.log_metrics.assert_called_once_with(numbers)
+    assert dict(call.args for call in writer.add_scalar.call_args_list) == numbers
 
 
 def test_further_files_are_compared_with_the_first(cli, write):

@@ -23,19 +23,19 @@ WITH_MODELS = {"score", "audit", "calibrate", "explain", "serve", "init", "probe
 
 NAMES = {
     "score": "--output -o --recipe -r --set --config --hardened --workers --keep-evidence "
-    "--on-error --group-size --sort --progress --no-progress --table --jsonl --track "
+    "--on-error --group-size --sort --progress --no-progress --table --jsonl "
     "--output-format",
     "recipes": "--json",
     "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
     "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "
     "--start --progress --no-progress --json",
     "evaluate": "--metrics -m --config --by --questions --output -o "
-    "--json --resamples --seed --track --nli --device --judge --judge-model --judge-cache "
+    "--json --resamples --seed --nli --device --judge --judge-model --judge-cache "
     "--judge-retries",
     "calibrate": "--label -l --label-threshold --column -c --metrics --metric -m --score --claims "
     "--max-false-positive-rate --threshold --by --lengths --resamples --seed --threshold-file "
-    "--output -o --svg --json --recipe -r --set --config --hardened --group-size --sort --repeat "
-    "--temperature --swap --prices --progress --no-progress",
+    "--output -o --json --recipe -r --set --config --hardened --group-size --sort --progress "
+    "--no-progress",
     "explain": "--id --output -o --svg --recipe -r --set --config --hardened --json",
     "report": "--output -o --recipe -r --set --config --hardened --title --label "
     "-l --label-threshold",

@@ -43,7 +43,7 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "replay": (),
     "audit": ("--judge-cache",),
     "evaluate": ("--output", "--judge-cache"),
-    "calibrate": ("--output", "--svg", "--threshold-file", "--judge-cache"),
+    "calibrate": ("--output", "--threshold-file", "--judge-cache"),
     "explain": ("--output", "--svg", "--judge-cache"),
     "report": ("--output",),
     "serve": ("--judge-cache", "--dump"),
@@ -221,9 +221,9 @@ def test_a_folder_of_parts_and_its_run(cli: Cli, write, arena, tmp_path: Path) -
 
 def test_two_outputs_of_one_file(cli: Cli, write, arena, tmp_path: Path) -> None:
     out, rows = tmp_path / "out", write([arena(correct=1)])
-    arguments = ("-l", "correct", "-m", "em", "-o", out, "--svg", out)
+    arguments = ("-l", "correct", "-m", "em", "-o", out, "--threshold-file", out)
     message = cli("calibrate", rows, *arguments, code=2).err
-    assert "--output and --svg write the same file" in message
+    assert "--output and --threshold-file write the same file" in message
     assert not out.exists()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import math
 import sys
 from math import isnan
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
-from rag_rewards.calibration.consistency import fleiss_kappa
 from rag_rewards.calibration.reliability import calibration_error, reliability_bins
 from rag_rewards.metrics.agreement import Agreement, ScoreCounts
 
@@ -182,35 +180,6 @@ def test_the_calibration_error_equals_its_definition(pairs, bins):
 @pytest.mark.parametrize("score", [-0.1, 1.5])
 def test_scores_that_are_no_probabilities_have_no_reliability_curve(score):
     assert reliability_bins(ScoreCounts.of([(score, True), (0.5, False)])) is None
-
-
-# --- several verdicts --------------------------------------------------------------------------
-
-
-def naive_fleiss(rows):
-    """Return κ from pairs of raters: (agreement − chance) / (1 − chance)."""
-    observed = sum(
-        sum(a == b for a, b in itertools.permutations(row, 2)) / (len(row) * (len(row) - 1))
-        for row in rows
-    ) / len(rows)
-    verdicts = list(itertools.chain(*rows))
-    share = sum(verdicts) / len(verdicts)
-    expected = share**2 + (1 - share) ** 2
-    return (observed - expected) / (1 - expected) if expected < 1 else math.nan
-
-
-@given(
-    st.integers(2, 4).flatmap(
-        lambda n: st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=1)
-    )
-)
-def test_fleiss_kappa_equals_its_definition(rows):
-    assert same(fleiss_kappa([sum(row) for row in rows], len(rows[0])), naive_fleiss(rows))
-
-
-def test_fleiss_kappa_is_not_defined_for_one_verdict():
-    assert isnan(fleiss_kappa([1, 0], 1))
-    assert isnan(fleiss_kappa([], 3))
 
 
 # --- the matchers ------------------------------------------------------------------------------
