@@ -106,9 +106,9 @@ class CheckedJudge:
         return getattr(self.inner, "usage", None)
 
     @property
-    def breaker(self) -> Any:
-        """The circuit breaker of the judge, if it has one."""
-        return getattr(self.inner, "breaker", None)
+    def health(self) -> Any:
+        """The health of the server of the judge, if it has one."""
+        return getattr(self.inner, "health", None)
 
     @property
     def prices(self) -> Any:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from rag_rewards.errors import BackendError, needs_extra, shorten
-from rag_rewards.models.circuit_breaker import CircuitBreaker
 from rag_rewards.models.endpoints import Endpoint, Limits
+from rag_rewards.models.health import Health
 from rag_rewards.models.http_responses import (
     UNDECODABLE,
     HttpError,
@@ -64,7 +64,8 @@ class Session:
     deadline: float
     groups: asyncio.Semaphore
     requests: asyncio.Semaphore
-    breaker: CircuitBreaker
+    health: Health
+    number: int
 
     @asynccontextmanager
     async def place(self, tokens: int) -> AsyncIterator[Place]:
@@ -86,11 +87,11 @@ class Servers:
     endpoints: tuple[Endpoint, ...]
     limits: Limits = field(default_factory=Limits)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
-    breaker: CircuitBreaker = field(default_factory=CircuitBreaker, repr=False, compare=False)
+    health: Health = field(default_factory=Health, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         urls = ", ".join(endpoint.url for endpoint in self.endpoints)
-        self.breaker.name = f"{self.name} at {urls}"
+        self.health.name = f"{self.name} at {urls}"
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
@@ -113,7 +114,8 @@ class Servers:
             limits=pool, timeout=timeout, headers=self.headers, verify=self.tls
         ) as client:
             servers = tuple(endpoint.for_call() for endpoint in self.endpoints)
-            yield Session(self.name, servers, limits, client, deadline, *slots, self.breaker)
+            number = self.health.start_call()
+            yield Session(self.name, servers, limits, client, deadline, *slots, self.health, number)
 
     async def map(
         self,
@@ -251,7 +253,7 @@ class Place:
         attempts, limits = _Attempts(), self.session.limits
         while True:
             await self._wait(attempts)
-            self.session.breaker.check()
+            self.session.health.check(self.session.number)
             # Another request of the group can change the server while this one is in progress.
             server = self.endpoint
             content = await self._send(server, method, path, body, attempts, final)
@@ -278,7 +280,7 @@ class Place:
 
     async def _wait(self, attempts: _Attempts) -> None:
         """Wait until the server is available. HttpError if that is after the deadline."""
-        if attempts.failures and (refusal := self.session.breaker.unavailable) is not None:
+        if attempts.failures and (refusal := self.session.health.unavailable) is not None:
             raise refusal
         pause = max(self.endpoint.available_at - time.monotonic(), 0.0)
         if time.monotonic() + pause >= self.session.deadline:
@@ -344,7 +346,7 @@ class Place:
         return None
 
     def _record_success(self, attempts: _Attempts) -> None:
-        self.session.breaker.record_success(time.monotonic() - attempts.started)
+        self.session.health.record_success(time.monotonic() - attempts.started)
 
     def _record_failure(
         self, server: Endpoint, attempts: _Attempts, error: HttpError, retry_after: float = 0.0
@@ -358,7 +360,7 @@ class Place:
         server.set_unavailable(until, error)
         attempts.last_error = error
         attempts.failures += 1
-        self.session.breaker.record_failure(str(error), time.monotonic() - attempts.started)
+        self.session.health.record_failure(str(error), time.monotonic() - attempts.started)
 
     def _error(self, server: Endpoint, message: str, status: int | None = None) -> HttpError:
         return HttpError(f"{self.session.name}: {server.url} {message}", status)

@@ -18,8 +18,8 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
     Tokenizer,
 )
-from rag_rewards.models.circuit_breaker import CircuitBreaker
 from rag_rewards.models.endpoints import Limits, endpoints
+from rag_rewards.models.health import Health
 from rag_rewards.models.http import Place, Servers
 from rag_rewards.models.selfcheck import agree, selfcheck
 from rag_rewards.models.sequences import (
@@ -103,9 +103,9 @@ class HttpPolicy(ABC):
         """Generate one continuation."""
 
     @property
-    def breaker(self) -> CircuitBreaker:
-        """The circuit breaker of the servers."""
-        return self._servers.breaker
+    def health(self) -> Health:
+        """The health of the servers."""
+        return self._servers.health
 
     # --- identity ------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +25,11 @@ from rag_rewards.errors import (
 )
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import group_by_key
-from rag_rewards.models.circuit_breaker import BackendUnavailable
+from rag_rewards.models.health import BackendUnavailable, Health, healths, unavailable_cause
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.scored import error_fields, score_fields
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.server import openrlhf
-from rag_rewards.server.backend_monitor import BackendMonitor, unavailable
 from rag_rewards.server.batching import INLINE_BYTES, Batcher, Workers
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.pair_models import (
@@ -42,7 +41,7 @@ from rag_rewards.server.pair_models import (
 from rag_rewards.server.request_bodies import BodyReader
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.responder import BUSY_SECONDS, Responder, json_response
-from rag_rewards.server.telemetry import Circuit, Telemetry, log, short_message
+from rag_rewards.server.telemetry import Telemetry, log, short_message
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards.version import __version__
 
@@ -72,7 +71,7 @@ class Loaded:
 
     models: Models
     pairs: PairModels
-    backends: BackendMonitor
+    backends: Mapping[str, Health]
     recipe: LoadedRecipe | None = None
 
     @property
@@ -100,7 +99,7 @@ class RewardServer:
         options: ServerOptions,
     ) -> None:
         self.options = options
-        self.telemetry = Telemetry(components, Circuit(options.error_share))
+        self.telemetry = Telemetry(components)
         self.components = tuple(components)
         self.ready: Loaded | None = None
         self.fault = ""
@@ -139,15 +138,21 @@ class RewardServer:
         source = self._load()
         if isinstance(source, Models):
             _ = source.fingerprints  # requests those of models behind servers
-            return Loaded(source, self._pair_models(source), self._monitor(source))
+            return Loaded(source, self._pair_models(source), self._backends(source))
         recipe = LoadedRecipe(source, self._batcher(source), source.signature)
         models = source.models
-        return Loaded(models, self._pair_models(models), self._monitor(models), recipe)
+        return Loaded(models, self._pair_models(models), self._backends(models), recipe)
 
-    def _monitor(self, models: Models) -> BackendMonitor:
-        options = self.options
-        failures = options.breaker_failures or None
-        return BackendMonitor(models, self.telemetry, failures, options.breaker_seconds)
+    def _backends(self, models: Models) -> Mapping[str, Health]:
+        """Return the health of the models on servers, whose failures are refused at once."""
+        backends = healths(models)
+        if self.options.breaker_failures:
+            for health in backends.values():
+                health.failures = self.options.breaker_failures
+                health.seconds = self.options.breaker_seconds
+        for kind, health in backends.items():
+            self.telemetry.watch(kind, health)
+        return backends
 
     def _pair_models(self, models: Models) -> PairModels:
         return PairModels(models, self.options.batch_rows)
@@ -174,11 +179,11 @@ class RewardServer:
             message = f"this server serves {name!r}, not {request.recipe!r}: leave out `recipe`"
             raise RequestError(404, "UnknownRecipeError", message, "recipe")
         self._bodies.check_rows(len(request.rollouts), "rollouts")
-        backends = self._loaded().backends  # checks the limits again, after the wait for a thread
+        self._loaded()  # checks the limits again, after the wait for a thread
         self._require_models(request.rollouts)
         groups = group_by_key(request.rollouts)
         results = await loaded.batcher.score(request.rollouts, groups, len(body))
-        backends.check(results)
+        _check_available(results)
         scores = list(map(score_data, request.rollouts, results))
         return _ENCODE({"scores": scores, "signature": loaded.signature})
 
@@ -191,7 +196,7 @@ class RewardServer:
             samples = await self._bodies.decode_samples(body)
             self._loaded()  # checks the limits again, after the wait for a thread
             results = await self._score_samples(loaded.batcher, samples, len(body))
-            BackendMonitor.check(results)
+            _check_available(results)
             openrlhf.raise_failure(results)
             self._sums.check([result for result in results if isinstance(result, Score)])
             response = openrlhf.response_of(
@@ -247,17 +252,18 @@ class RewardServer:
 
         The route requires no token. If the server has one, the reason is only the error's type.
         """
-        circuit = self.telemetry.circuit
-        if self.ready is None:
-            reason, states = self.fault or "loading", {}
-        else:
-            reason = self.ready.backends.fault or (circuit.cause if circuit.open else "")
-            states = self.ready.backends.states
+        loaded = self.ready
+        reason = self.fault or "loading"
+        states: dict[str, Any] = {}
+        if loaded is not None:
+            reason = next((f"{kind}: {short_message(error)}" for kind, error in self._faults()), "")
+            if loaded.backends:
+                states["backends"] = {kind: each.state for kind, each in loaded.backends.items()}
             if not reason:
-                return 200, {"ready": True, "recipe": self.ready.name, **_backends(states)}
+                return 200, {"ready": True, "recipe": loaded.name, **states}
         if self.options.token is not None:
             reason = reason.partition(":")[0]
-        return 503, {"ready": False, "reason": reason, **_backends(states)}
+        return 503, {"ready": False, "reason": reason, **states}
 
     def status(self) -> dict[str, Any]:
         """Return the data of the status page."""
@@ -310,9 +316,16 @@ class RewardServer:
 
     def _require_models(self, rollouts: Sequence[Rollout]) -> None:
         """Raise 503 if rollouts require a model that cannot be used."""
-        loaded = self._loaded()
-        if loaded.recipe is not None and loaded.backends.is_any_open:
-            loaded.backends.require(required_models(loaded.recipe.scorer.reward, rollouts))
+        recipe, faults = self._loaded().recipe, dict(self._faults())
+        if recipe is not None and faults:
+            for kind in faults.keys() & required_models(recipe.scorer.reward, rollouts):
+                raise _unavailable(faults[kind])
+
+    def _faults(self) -> Iterator[tuple[str, BackendUnavailable]]:
+        """Yield the models that cannot be used, with their errors."""
+        for kind, health in (self.ready.backends if self.ready else {}).items():
+            if (error := health.unavailable) is not None:
+                yield kind, error
 
     def _loaded_recipe(self) -> LoadedRecipe:
         recipe = self._loaded().recipe
@@ -328,9 +341,18 @@ class RewardServer:
         return self.ready.models.fingerprints if recipe is None else recipe.scorer.fingerprints
 
 
-def _backends(states: dict[str, str]) -> dict[str, Any]:
-    """Return the states of the backends for /health, if there are any."""
-    return {"backends": states} if states else {}
+def _check_available(results: Iterable[ScoreOrError]) -> None:
+    """Raise RequestError with status 503 if a model could not be used for a rollout."""
+    for result in results:
+        if isinstance(result, RolloutError) and (error := unavailable_cause(result)):
+            raise _unavailable(error)
+
+
+def _unavailable(error: BackendUnavailable) -> RequestError:
+    """Return the error of a request whose model cannot be used."""
+    return RequestError(
+        503, "BackendUnavailable", short_message(error), retry_after=error.retry_after
+    )
 
 
 def score_data(rollout: Rollout, result: ScoreOrError) -> dict[str, Any]:
@@ -345,6 +367,6 @@ async def _pair_results(results: Coroutine[Any, Any, dict[str, Any]]) -> bytes:
     except MissingModel as error:
         raise RequestError(404, "UnknownModelError", str(error)) from None
     except BackendUnavailable as error:
-        raise unavailable(error) from None
+        raise _unavailable(error) from None
     except BackendError as error:
         raise RequestError(424, "BackendError", short_message(error)) from None

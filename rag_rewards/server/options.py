@@ -31,7 +31,6 @@ class ServerOptions:
     breaker_seconds  minimum duration of these failures, and time until the server is tried again
     error_value   value that POST /openrlhf returns for an invalid row; None for an error. The
                   failure of a model is always an error
-    error_share   share of unscored rollouts above which GET /health returns 503
     logs_requests  whether to log each request
     dump          file to which every scored rollout is written
     """
@@ -49,7 +48,6 @@ class ServerOptions:
     breaker_failures: int = 10
     breaker_seconds: float = 5.0
     error_value: float | None = None
-    error_share: float = 0.5
     logs_requests: bool = False
     dump: RolloutDump | None = None
 

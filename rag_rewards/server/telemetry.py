@@ -1,9 +1,8 @@
-"""Metrics for Prometheus, data of the status page, and a circuit breaker for /health."""
+"""Metrics for Prometheus, and data of the status page."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rag_rewards.errors import RolloutError, needs_extra
-from rag_rewards.models.circuit_breaker import CircuitBreaker
+from rag_rewards.models.health import Health
 from rag_rewards.rollout import Score, ScoreOrError
 from rag_rewards.rows.decisions import decided_as
 from rag_rewards.server.request_errors import RequestError
@@ -23,58 +22,10 @@ LAST_ERRORS = 20
 """Number of errors on the status page."""
 RATE_SECONDS = 60
 """Time over which the rate is computed."""
-RESET_SECONDS = 60.0
-"""Time without a failure after which the circuit closes."""
 MAX_MESSAGE = 300
 """Characters of an error message that are shown."""
 _STATES = {"closed": 0, "half-open": 1, "open": 2}
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-
-
-class Circuit:
-    """A circuit breaker, which opens when too many of the latest rollouts are unscored.
-
-    It is open if the share of unscored rollouts exceeds `limit`. The share is computed over the
-    last `window` rollouts, and at least `least` of them. The circuit closes when the share falls,
-    or one minute after the last failure, because clients may avoid a server that is not ready.
-    """
-
-    def __init__(self, limit: float = 0.5, window: int = 200, least: int = 20) -> None:
-        self.limit, self.window, self.least = limit, window, least
-        self.cause = ""
-        self._over = False
-        self._last = 0.0
-        self._latest: deque[bool] = deque(maxlen=window)
-        self._failed = 0
-        self._lock = threading.Lock()
-        """A backend can recover in a thread that scores a large batch."""
-
-    @property
-    def open(self) -> bool:
-        return self._over and time.monotonic() - self._last < RESET_SECONDS
-
-    def clear(self) -> None:
-        """Forget the rollouts before the recovery of a backend."""
-        with self._lock:
-            self._latest.clear()
-            self._failed, self._over = 0, False
-
-    def record(self, failed: bool, cause: str = "") -> None:
-        """Record a rollout. The log contains one line when the circuit opens or closes."""
-        with self._lock:
-            if len(self._latest) == self.window:
-                self._failed -= self._latest[0]
-            self._latest.append(failed)
-            self._failed += failed
-            if failed:
-                self.cause, self._last = cause, time.monotonic()
-            share = self._failed / len(self._latest)
-            was_over = self._over
-            self._over = over = len(self._latest) >= self.least and share > self.limit
-        if over and not was_over:
-            log.error("%.0f%% of the latest rollouts are unscored: %s", 100 * share, self.cause)
-        elif was_over and not over:
-            log.warning("few rollouts are unscored again; the last error: %s", self.cause)
 
 
 @dataclass
@@ -114,12 +65,11 @@ def log_refusal(error: RequestError) -> None:
 class Telemetry:
     """The metrics of one server, in a registry of its own, and its traces."""
 
-    def __init__(self, components: Iterable[str], circuit: Circuit | None = None) -> None:
+    def __init__(self, components: Iterable[str]) -> None:
         with needs_extra("server", "prometheus-client"):
             from prometheus_client import CollectorRegistry, Gauge, Histogram, Summary
             from prometheus_client import Counter as Count
         self.tracing = Tracing()
-        self.circuit = circuit or Circuit()
         self.rate = Rate()
         self.last_errors: deque[dict[str, Any]] = deque(maxlen=LAST_ERRORS)
         self.registry = registry = CollectorRegistry()
@@ -173,7 +123,7 @@ class Telemetry:
         )
         self._states = Gauge(
             name + "backend_state",
-            "Circuit breaker of a model: 0 closed, 1 half-open, 2 open",
+            "Servers of a model: 0 closed (requests are sent), 1 half-open, 2 open",
             ["backend"],
             registry=registry,
         )
@@ -191,15 +141,19 @@ class Telemetry:
         self._requests[key].inc()
         self._latency[route].observe(seconds)
 
-    def record_call(self, backend: str, is_success: bool, seconds: float) -> None:
-        """Record a request to the server of a model."""
-        self._calls.labels(backend, "success" if is_success else "failure").inc()
-        self._call_seconds.labels(backend).observe(seconds)
-        self.tracing.record_call(backend, is_success, seconds)
+    def watch(self, backend: str, health: Health) -> None:
+        """Show the state of the servers of a model, and record the requests to them."""
+        self._states.labels(backend).set_function(lambda: _STATES[health.state])
 
-    def watch_breaker(self, backend: str, breaker: CircuitBreaker) -> None:
-        """Show the state of a circuit breaker in the metrics."""
-        self._states.labels(backend).set_function(lambda: _STATES[breaker.state])
+        def record(is_success: bool, seconds: float) -> None:
+            self._calls.labels(backend, "success" if is_success else "failure").inc()
+            self._call_seconds.labels(backend).observe(seconds)
+            self.tracing.record_call(backend, is_success, seconds)
+
+        def log_recovery() -> None:
+            log.warning("the server of the %s responds again", backend)
+
+        health.on_request, health.on_recovery = record, log_recovery
 
     def record_request_error(self, kind: str) -> None:
         """Record a request that is answered with an error of this type."""
@@ -212,7 +166,6 @@ class Telemetry:
             if isinstance(result, RolloutError):
                 self._record_error(result)
                 continue
-            self.circuit.record(False)
             self._record_score(result)
 
     def _record_score(self, score: Score) -> None:
@@ -231,7 +184,6 @@ class Telemetry:
         kind, message = type(error).__name__, short_message(error)
         self.errors.labels(kind).inc()
         self.failed[kind] += 1
-        self.circuit.record(True, f"{kind}: {message}")
         self.last_errors.append({"type": kind, "message": message, "time": time.time()})
 
     def _sum(self, name: str, value: float) -> None:

@@ -17,7 +17,7 @@ from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import EntityJudge, EntityQuestion, JudgeQuestion
 from rag_rewards.models import planted_questions
 from rag_rewards.models.checked_judge import CheckedJudge
-from rag_rewards.models.circuit_breaker import BackendUnavailable, unavailable_cause
+from rag_rewards.models.health import BackendUnavailable, unavailable_cause
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.models.openai import OpenAIJudge
 from rag_rewards.models.planted_questions import planted_question
@@ -199,10 +199,10 @@ def test_the_summary_shows_the_checks() -> None:
     assert judge_usage(judge).endswith("checks: 2 questions, 1 verdicts refused")
 
 
-def test_a_checked_judge_has_the_circuit_breaker_of_its_judge() -> None:
+def test_a_checked_judge_has_the_health_of_its_judge() -> None:
     inner = OpenAIJudge("m", base_url="http://127.0.0.1:9/v1")
-    assert CheckedJudge(inner).breaker is inner.breaker
-    assert CheckedJudge(TableJudge(honest)).breaker is None
+    assert CheckedJudge(inner).health is inner.health
+    assert CheckedJudge(TableJudge(honest)).health is None
 
 
 def test_a_server_that_is_unavailable_is_the_cause_of_an_unchecked_verdict() -> None:

@@ -24,8 +24,8 @@ from virtual_time import run_and_advance
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
 from rag_rewards.models import verdict_cache
-from rag_rewards.models.circuit_breaker import BackendUnavailable, unavailable_cause
 from rag_rewards.models.endpoints import Load
+from rag_rewards.models.health import BackendUnavailable, unavailable_cause
 from rag_rewards.models.http_responses import retry_after_seconds
 from rag_rewards.models.judge_prompts import PROMPT_VERSION, judge_messages
 from rag_rewards.models.openai import JudgeUsage, OpenAIJudge
@@ -399,10 +399,10 @@ def test_a_permanent_fault_is_an_error(fault, attempts, shown):
     )
 
 
-def test_the_last_attempt_of_a_question_can_open_the_circuit_breaker():
+def test_the_last_attempt_of_a_question_can_end_the_call():
     with JudgeServer(lambda _: Reply(status=500, delay=1.0)) as server:
         judge = judge_at(server, retries=0)
-        judge.breaker.failures, judge.breaker.seconds = 1, 0.9
+        judge.health.failures, judge.health.seconds = 1, 0.9
         (error,) = run(judge, [make_question(5, "reasoning")])
     assert isinstance(unavailable_cause(error), BackendUnavailable)
 

@@ -1,4 +1,4 @@
-"""Circuit breakers of the models of a server: refusals, health, metrics and recovery."""
+"""Servers of models that fail: refusals, /health, metrics and recovery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from running_server import connect
 
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.models import circuit_breaker
+from rag_rewards.models import health
 from rag_rewards.models.endpoints import Limits
 from rag_rewards.models.openai import OpenAIJudge
 from rag_rewards.models.text_servers import EntailmentServer
@@ -42,7 +42,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(circuit_breaker, "time", clock)
+    monkeypatch.setattr(health, "time", clock)
     return clock
 
 
@@ -115,6 +115,7 @@ def test_a_judge_that_fails_is_refused_and_recovers(fault: Reply, clock: Clock) 
             error = refusal.json()["error"]
             assert error["type"] == "BackendUnavailable"
             assert f"the judge at {server.url}" in error["message"]
+            assert "failures in a row; the last one: " in error["message"]
             assert refusal.headers["retry-after"] == "1"
             count = behaviour.count
             assert (await score(client, 1)).status_code == 503
@@ -207,7 +208,9 @@ def test_pairs_that_are_sent_on(clock: Clock) -> None:
                 assert answer.status_code == 424
                 clock.now += TICK
             assert answer.json()["error"]["type"] == "BackendUnavailable"
-            assert "nli at http://127.0.0.1:1 failed" in answer.json()["error"]["message"]
+            assert (
+                "nli: http://127.0.0.1:1 lost the connection" in answer.json()["error"]["message"]
+            )
 
     asyncio.run(test())
 

@@ -368,14 +368,15 @@ class TestToken:
 class TestHealth:
     def test_the_reason_without_a_token_is_only_the_type_of_the_error(self) -> None:
         async def test() -> None:
-            async with connect(PLAN, token="secret") as (client, _):
+            async with connect(PLAN, token="secret") as (client, server):
                 headers = {"Authorization": "Bearer secret"}
                 rows = [{"response": "", "answers": "a", "supporting": ["s3cret" * 99]}] * 30
                 body = {"rollouts": [row | {"documents": [{"text": "d"}]} for row in rows]}
                 await client.post("/score", json=body, headers=headers)
-                health = await client.get("/health")
                 status = (await client.get("/status", headers=headers)).json()
-            assert health.json() == {"ready": False, "reason": "DataError"}
+                server.ready, server.fault = None, "BackendError: no response from s3cret"
+                health = await client.get("/health")
+            assert health.json() == {"ready": False, "reason": "BackendError"}
             assert len(status["last_errors"][0]["message"]) == 300
 
         run(test)

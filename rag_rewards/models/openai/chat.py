@@ -12,7 +12,7 @@ import msgspec
 
 from rag_rewards.errors import UsageError, needs_extra, shorten
 from rag_rewards.models.addresses import without_credentials
-from rag_rewards.models.circuit_breaker import CircuitBreaker
+from rag_rewards.models.health import Health
 from rag_rewards.models.http_responses import (
     UNDECODABLE,
     ResponseTooLarge,
@@ -125,7 +125,7 @@ class ChatEndpoint:
         self.headers = _headers(_find_key(api_key, is_secure=self.url.scheme == "https"))
         self._timeout = timeout
         self._ssl: Any = None
-        self.breaker = CircuitBreaker(f"the judge at {self.shown_url}")
+        self.health = Health(f"the judge at {self.shown_url}")
 
     def new_client(self) -> httpx.AsyncClient:
         """Return a client for one request at a time.
@@ -143,20 +143,19 @@ class ChatEndpoint:
     async def complete(self, client: httpx.AsyncClient, content: bytes) -> ChatResponse:
         """Send a request body, and return the content of the response.
 
-        Raises TemporaryFailure or FinalFailure, and BackendUnavailable if the circuit breaker is
-        open.
+        Raises TemporaryFailure or FinalFailure, and BackendUnavailable while the server fails.
         """
-        self.breaker.check()
+        self.health.check(self.health.start_call())
         started = time.monotonic()
         try:
             response = self._read(await self._post(client, content))
         except TemporaryFailure as failure:
-            self.breaker.record_failure(str(failure), time.monotonic() - started)
+            self.health.record_failure(str(failure), time.monotonic() - started)
             raise
         except FinalFailure:  # the server works, and refuses this request
-            self.breaker.record_success(time.monotonic() - started)
+            self.health.record_success(time.monotonic() - started)
             raise
-        self.breaker.record_success(time.monotonic() - started)
+        self.health.record_success(time.monotonic() - started)
         return response
 
     async def _post(self, client: httpx.AsyncClient, content: bytes) -> httpx.Response:

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import Entities, EntityQuestion, JudgeQuestion
-from rag_rewards.models.circuit_breaker import CircuitBreaker
 from rag_rewards.models.entity_prompts import entity_messages
+from rag_rewards.models.health import Health
 from rag_rewards.models.judge_fences import code_of
 from rag_rewards.models.judge_prompts import PROMPT_VERSION, judge_messages
 from rag_rewards.models.openai.arguments import canonical, constant_fields, temperatures_of
@@ -154,9 +154,9 @@ class OpenAIJudge:
         )
 
     @property
-    def breaker(self) -> CircuitBreaker:
-        """The circuit breaker of the endpoint."""
-        return self._endpoint.breaker
+    def health(self) -> Health:
+        """The health of the endpoint."""
+        return self._endpoint.health
 
     @property
     def usage(self) -> JudgeUsage:

@@ -76,7 +76,7 @@ class RequestSender:
                         attempt = 1
                     answers = call.shared.answers
                     unusable += failure.is_unusable
-                    if (refusal := self.endpoint.breaker.unavailable) is not None:
+                    if (refusal := self.endpoint.health.unavailable) is not None:
                         raise refusal from None
                     if attempt > self.retries or unusable > RETRIES_OF_UNUSABLE:
                         number = "once" if attempt == 1 else f"{attempt} times"

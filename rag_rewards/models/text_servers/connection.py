@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.models.circuit_breaker import BackendUnavailable
 from rag_rewards.models.endpoints import Limits, endpoints
+from rag_rewards.models.health import BackendUnavailable
 from rag_rewards.models.http import Place, Servers
 from rag_rewards.models.http_responses import HttpError
 from rag_rewards.models.text_servers.description import PATHS, Description

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from rag_rewards.evidence.protocols import Tokenizer
-from rag_rewards.models.circuit_breaker import CircuitBreaker
 from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.health import Health
 from rag_rewards.models.http import Place
 from rag_rewards.models.text_servers.connection import Connection
 from rag_rewards.models.text_servers.shared import SharedEntailment
@@ -71,9 +71,9 @@ class EntailmentServer:
         self._api: EntailmentApi | None = None
 
     @property
-    def breaker(self) -> CircuitBreaker:
-        """The circuit breaker of the servers."""
-        return self._connection.servers.breaker
+    def health(self) -> Health:
+        """The health of the servers."""
+        return self._connection.servers.health
 
     @property
     def fingerprint(self) -> str:

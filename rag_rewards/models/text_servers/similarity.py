@@ -8,8 +8,8 @@ from operator import mul
 from typing import Protocol
 
 from rag_rewards.errors import BackendError, shorten
-from rag_rewards.models.circuit_breaker import CircuitBreaker
 from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.health import Health
 from rag_rewards.models.http import Place
 from rag_rewards.models.text_servers.connection import Connection
 from rag_rewards.models.text_servers.long_texts import halves, plain_text, send_divided
@@ -61,9 +61,9 @@ class SimilarityServer:
         self._api: SharedSimilarity | EmbeddingApi | None = None
 
     @property
-    def breaker(self) -> CircuitBreaker:
-        """The circuit breaker of the servers."""
-        return self._connection.servers.breaker
+    def health(self) -> Health:
+        """The health of the servers."""
+        return self._connection.servers.health
 
     @property
     def fingerprint(self) -> str:
