@@ -18,12 +18,11 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.report.reasons import no_spread_of, reason
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
-from rag_rewards.row_types import Document, Result
 from rag_rewards.rows import decode_row
 from rag_rewards.settings import Setting
 from rag_rewards.training.advantages import group_advantages
 from rag_rewards.training.settings import NOT_STATED
-from rag_rewards.turns.turn import Turn
+from rag_rewards.turns.turn import Document, Result, Turn
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "recipes"

@@ -8,4 +8,6 @@
 
 from rag_rewards.public_names import public_names
 
+__version__ = "0.8.0"
 __getattr__, __dir__, __all__ = public_names(__name__)
+__all__ += ["__version__"]

@@ -2,6 +2,9 @@
 
 from rag_rewards.compose import Clip as Clip
 from rag_rewards.compose import Gate as Gate
+from rag_rewards.compose import GroupAdvantage as GroupAdvantage
+from rag_rewards.compose import GroupMinMax as GroupMinMax
+from rag_rewards.compose import GroupZScore as GroupZScore
 from rag_rewards.compose import Mean as Mean
 from rag_rewards.compose import Product as Product
 from rag_rewards.compose import Sum as Sum
@@ -22,9 +25,6 @@ from rag_rewards.errors import UnknownRecipeError as UnknownRecipeError
 from rag_rewards.errors import UsageError as UsageError
 from rag_rewards.evidence.gather import Gatherer as Gatherer
 from rag_rewards.evidence.protocols import Models as Models
-from rag_rewards.group_normalization import GroupAdvantage as GroupAdvantage
-from rag_rewards.group_normalization import GroupMinMax as GroupMinMax
-from rag_rewards.group_normalization import GroupZScore as GroupZScore
 from rag_rewards.prompts import Prompt as Prompt
 from rag_rewards.prompts import PromptTemplate as PromptTemplate
 from rag_rewards.recipe_object import Recipe as Recipe
@@ -47,4 +47,5 @@ from rag_rewards.tables.score import score as score
 from rag_rewards.text.response import Response as Response
 from rag_rewards.training.curriculum import Curriculum as Curriculum
 from rag_rewards.training.curriculum import Stage as Stage
-from rag_rewards.version import __version__ as __version__
+
+__version__: str

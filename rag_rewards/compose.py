@@ -1,4 +1,4 @@
-"""Combinations of rewards: sums, products, gates, thresholds.
+"""Combinations of rewards: sums, products, gates, thresholds, and normalization within a group.
 
     reward = Sum(((1.0, accuracy), (0.1, Gate(format, length))))     # any Reward, any function
     scores = reward(rollouts)
@@ -13,12 +13,22 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from rag_rewards.errors import DataError
-from rag_rewards.reward import Batch, Composite, Reward, Value, as_reward
+from rag_rewards.errors import DataError, check_choice
+from rag_rewards.reward import (
+    Batch,
+    Composite,
+    Reward,
+    Value,
+    as_reward,
+    combined,
+    scaled,
+    with_total,
+)
 from rag_rewards.rollout import TurnEntries
-from rag_rewards.settings import about
+from rag_rewards.settings import about, check_choices
+from rag_rewards.training.advantages import group_advantages, zscores
 
 
 def number(value: float) -> str:
@@ -30,6 +40,14 @@ def number(value: float) -> str:
 def formula(reward: Reward) -> str:
     """Return a reward as part of a formula: the formula of a composite, or the name of a leaf."""
     return f"({reward!r})" if isinstance(reward, Sum) else getattr(reward, "name", repr(reward))
+
+
+def _per_rollout(
+    batch: Batch, parts: Sequence[Reward], function: Callable[[tuple[float, ...]], float]
+) -> list[Value]:
+    """Return a function of the values of the parts for each rollout; None where one is None."""
+    rows: Any = zip(*[batch.values(part) for part in parts], strict=True)
+    return [None if None in row else function(row) for row in rows]
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,13 +72,11 @@ class Sum(Composite):
 
     def values(self, batch: Batch) -> list[Value]:
         weights = [weight for weight, _ in self.terms]
-        columns = [batch.values(part) for part in self.parts]
         if all(weight == 1 for weight in weights):
-            return [None if None in row else math.fsum(row) for row in zip(*columns, strict=True)]
-        return [
-            None if None in row else math.fsum(map(operator.mul, weights, row))
-            for row in zip(*columns, strict=True)
-        ]
+            return _per_rollout(batch, self.parts, math.fsum)
+        return _per_rollout(
+            batch, self.parts, lambda row: math.fsum(map(operator.mul, weights, row))
+        )
 
     def entries(self, batch: Batch) -> list[TurnEntries]:
         return _weighted_entries(batch, self.terms)
@@ -76,8 +92,7 @@ class Product(Composite):
         return " × ".join(map(formula, self.factors))
 
     def values(self, batch: Batch) -> list[Value]:
-        columns = [batch.values(part) for part in self.factors]
-        return [None if None in row else math.prod(row) for row in zip(*columns, strict=True)]
+        return _per_rollout(batch, self.factors, math.prod)
 
     def entries(self, batch: Batch) -> list[TurnEntries]:
         """Return the entries of the only factor that has some, times the other factors."""
@@ -137,11 +152,9 @@ class AllOnes(Composite):
         return f"{number(self.value)}·[{' = '.join(map(formula, self.of))} = 1]"
 
     def values(self, batch: Batch) -> list[Value]:
-        columns = [batch.values(part) for part in self.of]
-        return [
-            None if None in row else (self.value if row.count(1.0) == len(row) else 0.0)
-            for row in zip(*columns, strict=True)
-        ]
+        return _per_rollout(
+            batch, self.of, lambda row: self.value if row.count(1.0) == len(row) else 0.0
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +169,7 @@ class Threshold(Composite):
         return f"{inner}·1[{inner} > {number(self.above)}]"
 
     def values(self, batch: Batch) -> list[Value]:
-        return [v if v is None or v > self.above else 0.0 for v in batch.values(self.reward)]
+        return _per_rollout(batch, self.parts, lambda row: row[0] if row[0] > self.above else 0.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,9 +183,7 @@ class AtLeast(Composite):
         return f"1[{formula(self.reward)} ≥ {number(self.threshold)}]"
 
     def values(self, batch: Batch) -> list[Value]:
-        return [
-            None if v is None else float(v >= self.threshold) for v in batch.values(self.reward)
-        ]
+        return _per_rollout(batch, self.parts, lambda row: float(row[0] >= self.threshold))
 
 
 @dataclass(frozen=True, repr=False)
@@ -187,10 +198,7 @@ class Clip(Composite):
         return f"clip({formula(self.reward)}, {number(self.low)}, {number(self.high)})"
 
     def values(self, batch: Batch) -> list[Value]:
-        return [
-            None if v is None else min(max(v, self.low), self.high)
-            for v in batch.values(self.reward)
-        ]
+        return _per_rollout(batch, self.parts, lambda row: min(max(row[0], self.low), self.high))
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,9 +212,7 @@ class Mean(Composite):
         return f"mean({', '.join(map(formula, self.of))})"
 
     def values(self, batch: Batch) -> list[Value]:
-        columns = [batch.values(part) for part in self.of]
-        n = len(columns)
-        return [None if None in row else math.fsum(row) / n for row in zip(*columns, strict=True)]
+        return _per_rollout(batch, self.of, lambda row: math.fsum(row) / len(row))
 
     def entries(self, batch: Batch) -> list[TurnEntries]:
         return _weighted_entries(batch, [(1 / len(self.of), part) for part in self.of])
@@ -225,8 +231,7 @@ class Mapped(Composite):
         return self.text
 
     def values(self, batch: Batch) -> list[Value]:
-        columns = [batch.values(part) for part in self.of]
-        return [None if None in row else self.function(*row) for row in zip(*columns, strict=True)]
+        return _per_rollout(batch, self.of, lambda row: self.function(*row))
 
 
 @dataclass(frozen=True, repr=False)
@@ -278,64 +283,6 @@ def weighted(*terms: tuple[float, Any]) -> Sum:
     return Sum(tuple((float(weight), as_reward(part)) for weight, part in terms))
 
 
-# --- turn entries --------------------------------------------------------------------------------
-# A rollout without entries has its reward at its last turn.
-
-
-def total(entries: Sequence[float | None]) -> float:
-    """Return the sum of the entries. None adds nothing.
-
-    >>> total((0.5, None, 1.0))
-    1.5
-    """
-    return math.fsum(entry for entry in entries if entry is not None)
-
-
-def scaled(entries: TurnEntries, factor: float) -> TurnEntries:
-    """Return every entry times a factor.
-
-    >>> scaled((0.5, None, 1.0), 2)
-    (1.0, None, 2.0)
-    """
-    return tuple(None if entry is None else factor * entry for entry in entries)
-
-
-def with_total(entries: TurnEntries, value: float | None) -> TurnEntries:
-    """Return entries with another last one, so that their sum is a value.
-
-    >>> with_total((0.25, None, 1.0), 0.5)
-    (0.25, None, 0.25)
-    """
-    if not entries or value is None:
-        return ()
-    return (*entries[:-1], value - total(entries[:-1]))
-
-
-def combined(parts: Sequence[tuple[float, TurnEntries, float | None]]) -> TurnEntries:
-    """Return the sum of weighted parts, turn by turn.
-
-    Each part is its weight, its entries and its value. A part without entries has its value at the
-    last turn. The result is empty if no part has entries, if a value is None, or if the parts do
-    not have the same number of turns.
-
-    >>> combined([(1.0, (0.5, None, 1.0), 1.5), (0.5, (), 2.0)])
-    (0.5, None, 2.0)
-    """
-    lengths = {len(entries) for _, entries, _ in parts if entries}
-    if len(lengths) != 1:
-        return ()
-    sums: list[float | None] = [None] * lengths.pop()
-    for weight, entries, value in parts:
-        if value is None:
-            return ()
-        if not entries:
-            sums[-1] = (sums[-1] or 0.0) + weight * value
-        for i, entry in enumerate(entries):
-            if entry is not None:
-                sums[i] = (sums[i] or 0.0) + weight * entry
-    return tuple(sums)
-
-
 def _weighted_entries(batch: Batch, terms: Sequence[tuple[float, Reward]]) -> list[TurnEntries]:
     entries = [batch.entries(part) for _, part in terms]
     if not any(map(any, entries)):
@@ -348,3 +295,192 @@ def _weighted_entries(batch: Batch, terms: Sequence[tuple[float, Reward]]) -> li
             zip(*entries, strict=True), zip(*values, strict=True), strict=True
         )
     ]
+
+
+# --- normalization within a group ----------------------------------------------------------------
+
+Spreadless = Literal["zero", "one"]
+
+
+def min_max(
+    values: Sequence[float],
+    *,
+    epsilon: float = 1e-8,
+    min_spread: float = 0.0,
+    no_spread: Spreadless = "zero",
+    floor: float = 0.0,
+) -> list[float]:
+    """Return R′ = (R − min)/(max − min + ε) for the values R of a group.
+
+    With a floor f, the result is f + (1 − f)·R′, in the range from f to 1. If max − min is at most
+    `min_spread`, R′ is 0 or 1 for all values, according to `no_spread`; this includes a single
+    value. Source: CTRL-RAG, Eq. 14.
+
+    >>> min_max([1.0, 1.0]), [round(v, 6) for v in min_max([0.0, 1.0, 4.0])]
+    ([0.0, 0.0], [0.0, 0.25, 1.0])
+    """
+    check_choice("no_spread", no_spread, Spreadless)
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    if high - low <= min_spread:
+        return [1.0 if no_spread == "one" else floor] * len(values)
+    scale = high - low + epsilon
+    return [floor + (1.0 - floor) * ((value - low) / scale) for value in values]
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class GroupMinMax(Composite):
+    """Min-max scaling of a reward within each group, see `min_max`.
+
+    epsilon               parameter of `min_max`
+    single, single_above  a group of one rollout (validation) gets 1 if the reward `single` is
+                          greater than `single_above`, else the floor; default: the reward itself
+    among                 only rollouts with a positive value of this reward set the minimum and
+                          the maximum; the others get 0
+
+    A rollout without a value of the reward or of `among` stays unscored and does not affect its
+    group. Source: CTRL-RAG, Eq. 14, which gives 0 in a group of one rollout.
+    """
+
+    reward: Reward
+    epsilon: float = 1e-8
+    min_spread: Annotated[
+        float,
+        about(
+            "a group has no spread if its maximum minus its minimum is at most this value",
+            "CTRL-RAG, Eq. 14: equal values",
+            ge=0,
+        ),
+    ] = 0.0
+    no_spread: Annotated[
+        Spreadless,
+        about(
+            "values of a group without spread; zero: 0; one: those of single rollouts",
+            "CTRL-RAG, Eq. 14: 0",
+        ),
+    ] = "zero"
+    single: Reward | None = None
+    single_above: float = 0.0
+    floor: Annotated[
+        float, about("value at the minimum of the group", "CTRL-RAG, Eq. 14: 0", ge=0, lt=1)
+    ] = 0.0
+    among: Reward | None = None
+    label: str = ""
+
+    compares_rollouts = True
+
+    def __repr__(self) -> str:
+        among = f" among {formula(self.among)} > 0" if self.among else ""
+        options = [
+            f", {name} {number(value)}"
+            for name, value, default in (
+                ("floor", self.floor, 0.0),
+                ("min_spread", self.min_spread, 0.0),
+                ("ε", self.epsilon, 1e-8),
+                ("alone above", self.single_above, 0.0),
+            )
+            if value != default
+        ]
+        if self.single:
+            options.append(f", alone by {formula(self.single)}")
+        if self.no_spread != "zero":
+            options.append(f", no_spread {self.no_spread}")
+        return f"minmax({formula(self.reward)}{among}{''.join(options)})"
+
+    def values(self, batch: Batch) -> list[Value]:
+        values = batch.values(self.reward)
+        gate = batch.values(self.among) if self.among else None
+        single = batch.values(self.single) if self.single else values
+        out: list[Value] = [
+            None if v is None or (gate and gate[i] is None) else 0.0 for i, v in enumerate(values)
+        ]
+        for group in batch.groups:
+            members = [i for i in group if out[i] is not None and (not gate or gate[i])]
+            rewards = [value for i in members if (value := values[i]) is not None]
+            if rewards and (len(group) == 1 or self._lacks_spread(rewards)):
+                for i in members:
+                    out[i] = self._alone(single[i])
+                continue
+            scaled = min_max(
+                rewards, epsilon=self.epsilon, min_spread=self.min_spread, floor=self.floor
+            )
+            for i, value in zip(members, scaled, strict=True):
+                out[i] = value
+        return out
+
+    def _lacks_spread(self, rewards: Sequence[float]) -> bool:
+        return self.no_spread == "one" and max(rewards) - min(rewards) <= self.min_spread
+
+    def _alone(self, value: Value) -> Value:
+        """Return the value of a rollout that cannot be compared with others."""
+        return None if value is None else 1.0 if value > self.single_above else self.floor
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _rescaled(batch, self.reward, batch.values(self))
+
+
+@dataclass(frozen=True, repr=False)
+class GroupZScore(Composite):
+    """(R − mean)/(std + ε) within each group, with the population standard deviation."""
+
+    reward: Reward
+    epsilon: float = 1e-8
+
+    compares_rollouts = True
+
+    def __repr__(self) -> str:
+        epsilon = f", ε {number(self.epsilon)}" if self.epsilon != 1e-8 else ""
+        return f"zscore({formula(self.reward)}{epsilon})"
+
+    def values(self, batch: Batch) -> list[Value]:
+        return _per_group(batch, self.reward, lambda v: zscores(v, epsilon=self.epsilon))
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _rescaled(batch, self.reward, batch.values(self))
+
+
+@dataclass(frozen=True, repr=False)
+class GroupAdvantage(Composite):
+    """(R − mean)/max(std, floor) within each group, with the population standard deviation.
+
+    Source: LEAR, section 3.3, Eq. 11 (clipped standard deviation).
+    """
+
+    reward: Reward
+    std_floor: float = 0.1
+
+    compares_rollouts = True
+
+    def __repr__(self) -> str:
+        return f"advantage({formula(self.reward)}, std ≥ {number(self.std_floor)})"
+
+    def values(self, batch: Batch) -> list[Value]:
+        return _per_group(
+            batch, self.reward, lambda v: group_advantages(v, std_floor=self.std_floor)
+        )
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        return _rescaled(batch, self.reward, batch.values(self))
+
+
+def _rescaled(batch: Batch, reward: Reward, values: list[Value]) -> list[TurnEntries]:
+    """Return the entries of a reward whose last one changes with the value."""
+    columns = batch.entries(reward)
+    if not any(columns):
+        return columns
+    return [with_total(row, value) for row, value in zip(columns, values, strict=True)]
+
+
+def _per_group(
+    batch: Batch, reward: Reward, function: Callable[[list[float]], list[float]]
+) -> list[Value]:
+    values = batch.values(reward)
+    out: list[Value] = [None] * len(values)
+    for group in batch.groups:
+        members = [i for i in group if values[i] is not None]
+        scaled = function([v for i in members if (v := values[i]) is not None])
+        for i, value in zip(members, scaled, strict=True):
+            out[i] = value
+    return out

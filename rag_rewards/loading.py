@@ -11,19 +11,26 @@ Every form is first read into a `RecipeSpec`.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rag_rewards.decision import split_decision
+from rag_rewards import __version__
 from rag_rewards.definition import RecipeDefinition
-from rag_rewards.errors import OptionError, SettingError, UsageError, shorten
+from rag_rewards.errors import OptionError, SettingError, SignatureError, UsageError, shorten
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.recipes import build_recipe, recipe
+from rag_rewards.recipes import build_recipe, definition_of, recipe
 from rag_rewards.reward import Reward, as_reward
-from rag_rewards.settings import did_you_mean, dotted
+from rag_rewards.rewards.decision_threshold import split_decision
+from rag_rewards.settings import current_settings, did_you_mean, dotted
+from rag_rewards.signature import CODE_KEY, Signature, StageSignature, release
 
 if TYPE_CHECKING:
     from rag_rewards.training.curriculum import Curriculum, Stage
@@ -132,8 +139,6 @@ def load_recipe(
     if isinstance(value, str):
         if ":" not in value:
             return recipe(value, spec.settings, hardened=spec.hardened)
-        from rag_rewards.importing import import_object  # only for your own recipes
-
         value, reference = import_object(value), value
     if isinstance(value, RecipeDefinition):
         return build_recipe(value, spec.settings, hardened=spec.hardened)
@@ -200,3 +205,125 @@ def _stage(stage: Mapping[str, Any], spec: RecipeSpec) -> Stage:
     if isinstance(loaded, Curriculum):
         raise SettingError(f"stages: {loaded.name} is a curriculum: use one recipe in a stage")
     return Stage(loaded, until)
+
+
+# --- Python objects by reference ------------------------------------------------------------------
+
+
+def import_object(reference: str) -> Any:
+    """Import the object that `module:name` or `path/to/file.py:name` refers to.
+
+    As with `python -m`, the current folder is searched first. Raises UsageError if the module or
+    the name does not exist.
+    """
+    module = import_module_of(reference)
+    place, _, name = reference.rpartition(":")
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            names = [each for each in vars(module) if not each.startswith("_")]
+            raise UsageError(f"{place} has no object {name!r}{did_you_mean(name, names)}")
+        value = getattr(value, part)
+    return value
+
+
+def import_module_of(reference: str) -> ModuleType:
+    """Import the module that `module:name` or `path/to/file.py:name` refers to."""
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise UsageError(f"{reference!r} is not of the form module:name or path/to/file.py:name")
+    return _file_module(Path(place)) if place.endswith(".py") else _module(place)
+
+
+def _module(name: str) -> ModuleType:
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return import_module(name)
+    except Exception as error:  # a module of the user can raise anything
+        raise UsageError(
+            f"cannot import {name}: {type(error).__name__}: {error}; put the module in {folder}, "
+            "or install it"
+        ) from error
+
+
+def _file_module(path: Path) -> ModuleType:
+    """Import a file as a module whose name is its path, so that it replaces no other module.
+
+    Its folder becomes the last one of `sys.path`, so that it can import the files beside it.
+    """
+    name = str(path.resolve())
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, name)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"cannot import {path}: there is no such file")
+    module = sys.modules[name] = module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a file of the user can raise anything
+        del sys.modules[name]
+        raise UsageError(f"cannot import {path}: {type(error).__name__}: {error}") from error
+    return module
+
+
+# --- recipes of signatures ------------------------------------------------------------------------
+
+FIRST_VERSION = (0, 7, 0)
+"""The first version whose signatures can be used."""
+
+
+def recorded_spec(signature: Signature) -> RecipeSpec:
+    """Return the recipe of a signature with all settings, without its models.
+
+    Raises SignatureError for a signature of a newer version or of a custom recipe,
+    UnknownRecipeError for an unknown name, and SettingError for an invalid setting.
+
+    >>> recorded_spec(Signature.parse("rag-rewards 0.8.0 arena")).settings["bonus.value"]
+    10.0
+    """
+    settings = [recorded_settings(signature, stage) for stage in signature.parts]
+    if not signature.stages:
+        return RecipeSpec(recipe=signature.recipe, settings=settings[0])
+    return RecipeSpec(
+        stages=[
+            {"recipe": stage.recipe, "settings": values, "until_step": stage.until_step}
+            for stage, values in zip(signature.stages, settings, strict=True)
+        ]
+    )
+
+
+def recorded_settings(
+    signature: Signature, stage: StageSignature, definition: RecipeDefinition | None = None
+) -> dict[str, Any]:
+    """Return every setting of a stage of a signature by dotted key, validated.
+
+    A setting of 0.7.0 becomes the one in its place. `definition` is required for a recipe that is
+    not built in. Raises SignatureError for a version before 0.7.0 or a newer one and for a custom
+    recipe, UnknownRecipeError, and SettingError.
+    """
+    if release(signature.version) < FIRST_VERSION:
+        raise SignatureError(
+            f"the signature is of rag-rewards {signature.version}, and this version reads 0.7.0 "
+            "and later: score the rows again, or install the version that scored them"
+        )
+    if release(signature.version) > release(__version__):
+        raise SignatureError(
+            f"the signature is of rag-rewards {signature.version}, but this is {__version__}: "
+            f"install rag-rewards {signature.version} or later"
+        )
+    if stage.is_custom:
+        raise SignatureError(
+            f"the signature names the custom recipe {stage.recipe!r}, whose code it does not "
+            "contain: score with a built-in recipe"
+        )
+    definition = definition or definition_of(stage.recipe)
+    values = definition.defaults(hardened=stage.hardened)
+    own = {key: value for key, value in stage.settings.items() if key != CODE_KEY}
+    changes, decision = split_decision(current_settings(own, values))
+    recorded = definition.settings.values(values | changes)
+    return recorded | (decision.settings if decision else {})

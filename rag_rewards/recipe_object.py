@@ -14,7 +14,6 @@ from itertools import repeat, starmap
 from typing import Any, TypeVar
 
 from rag_rewards.compose import AtLeast, Mean
-from rag_rewards.decision import Decision
 from rag_rewards.definition import ComponentInfo, RecipeDefinition
 from rag_rewards.errors import (
     RolloutError,
@@ -46,6 +45,7 @@ from rag_rewards.reward import (
     as_reward,
     walk,
 )
+from rag_rewards.rewards.decision_threshold import DecisionThreshold
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.settings import did_you_mean
 from rag_rewards.signature import CODE_KEY, Signature
@@ -76,7 +76,7 @@ class Recipe:
     """The facts that the recipe was built from; None for a custom composition."""
     built_in: bool = field(default=False, repr=False, compare=False)
     """Whether the definition is part of the package, so that a version identifies its defaults."""
-    decision: Decision | None = None
+    decision: DecisionThreshold | None = None
     """The threshold from which a response is correct; None for the values of `correct`."""
 
     @property
@@ -129,7 +129,7 @@ class Recipe:
         """The training settings that the paper states, or the defaults."""
         return self.definition.training if self.definition else Training()
 
-    def decided_by(self, decision: Decision | None) -> Recipe:
+    def decided_by(self, decision: DecisionThreshold | None) -> Recipe:
         """Return the recipe in which a score and a threshold decide whether a response is correct.
 
         Raises SettingError if the recipe has no such score.
@@ -229,7 +229,8 @@ class Recipe:
         """
         decides = self.decision.settings if self.decision else {}
         if self.settings is None:
-            from rag_rewards.code_digest import without_addresses  # only for your own rewards
+            # Only compositions of a user need digests of code.
+            from rag_rewards.recipes.code_digest import without_addresses
 
             parts = [without_addresses(_identity(leaf)) for leaf in self._leaves]
             formula = {"formula": without_addresses(self.equation), "parts": parts}
@@ -245,7 +246,7 @@ class Recipe:
 
     @property
     def _code(self) -> dict[str, str]:
-        from rag_rewards.code_digest import code_digest  # only for your own recipes
+        from rag_rewards.recipes.code_digest import code_digest  # only for your own recipes
 
         correct = None if self.decision else self.correct
         return {CODE_KEY: code_digest((self.total, self.components, correct))}

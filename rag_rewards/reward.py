@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -306,3 +307,61 @@ def walk(reward: Reward) -> Iterator[Reward]:
     yield reward
     for part in getattr(reward, "parts", ()):
         yield from walk(part)
+
+
+# --- turn entries --------------------------------------------------------------------------------
+# A rollout without entries has its reward at its last turn.
+
+
+def total(entries: Sequence[float | None]) -> float:
+    """Return the sum of the entries. None adds nothing.
+
+    >>> total((0.5, None, 1.0))
+    1.5
+    """
+    return math.fsum(entry for entry in entries if entry is not None)
+
+
+def scaled(entries: TurnEntries, factor: float) -> TurnEntries:
+    """Return every entry times a factor.
+
+    >>> scaled((0.5, None, 1.0), 2)
+    (1.0, None, 2.0)
+    """
+    return tuple(None if entry is None else factor * entry for entry in entries)
+
+
+def with_total(entries: TurnEntries, value: float | None) -> TurnEntries:
+    """Return entries with another last one, so that their sum is a value.
+
+    >>> with_total((0.25, None, 1.0), 0.5)
+    (0.25, None, 0.25)
+    """
+    if not entries or value is None:
+        return ()
+    return (*entries[:-1], value - total(entries[:-1]))
+
+
+def combined(parts: Sequence[tuple[float, TurnEntries, float | None]]) -> TurnEntries:
+    """Return the sum of weighted parts, turn by turn.
+
+    Each part is its weight, its entries and its value. A part without entries has its value at the
+    last turn. The result is empty if no part has entries, if a value is None, or if the parts do
+    not have the same number of turns.
+
+    >>> combined([(1.0, (0.5, None, 1.0), 1.5), (0.5, (), 2.0)])
+    (0.5, None, 2.0)
+    """
+    lengths = {len(entries) for _, entries, _ in parts if entries}
+    if len(lengths) != 1:
+        return ()
+    sums: list[float | None] = [None] * lengths.pop()
+    for weight, entries, value in parts:
+        if value is None:
+            return ()
+        if not entries:
+            sums[-1] = (sums[-1] or 0.0) + weight * value
+        for i, entry in enumerate(entries):
+            if entry is not None:
+                sums[i] = (sums[i] or 0.0) + weight * entry
+    return tuple(sums)

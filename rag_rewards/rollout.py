@@ -14,18 +14,15 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
-from rag_rewards.row_types import EVIDENCE_FIELDS as EVIDENCE_FIELDS
-from rag_rewards.row_types import AliasLogProbs as AliasLogProbs
-from rag_rewards.row_types import Document as Document
-from rag_rewards.row_types import DocumentOrText, Result
-from rag_rewards.row_types import Entailment as Entailment
-from rag_rewards.row_types import Evidence as Evidence
-from rag_rewards.row_types import LogProbs as LogProbs
-from rag_rewards.row_types import MaskedAnswers as MaskedAnswers
-from rag_rewards.row_types import MaskedLogProbs as MaskedLogProbs
-from rag_rewards.row_types import Message as Message
-from rag_rewards.row_types import Similarity as Similarity
-from rag_rewards.row_types import TurnLogProbs as TurnLogProbs
+from rag_rewards.evidence.values import EVIDENCE_FIELDS as EVIDENCE_FIELDS
+from rag_rewards.evidence.values import AliasLogProbs as AliasLogProbs
+from rag_rewards.evidence.values import Entailment as Entailment
+from rag_rewards.evidence.values import Evidence as Evidence
+from rag_rewards.evidence.values import LogProbs as LogProbs
+from rag_rewards.evidence.values import MaskedAnswers as MaskedAnswers
+from rag_rewards.evidence.values import MaskedLogProbs as MaskedLogProbs
+from rag_rewards.evidence.values import Similarity as Similarity
+from rag_rewards.evidence.values import TurnLogProbs as TurnLogProbs
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.response import Response, read_response
 from rag_rewards.turns.trajectory import (
@@ -36,7 +33,9 @@ from rag_rewards.turns.trajectory import (
     distinct,
     read_trajectory,
 )
-from rag_rewards.turns.turn import Turn, TurnRow, check_texts, check_turns
+from rag_rewards.turns.turn import Document as Document
+from rag_rewards.turns.turn import DocumentOrText, Result, Turn, TurnRow, check_texts, check_turns
+from rag_rewards.turns.turn import Message as Message
 
 R = TypeVar("R", bound="Rollout")
 E = TypeVar("E", bound="RolloutError")

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from rag_rewards import __version__
 from rag_rewards.errors import SettingError, SignatureError, shorten
-from rag_rewards.version import __version__
 
 CODE_KEY = "code_digest"
 """The key of the digest of the code of a recipe that is not built in."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 import rag_rewards as rr
-from rag_rewards import compose, group_normalization, metrics, reward, rewards
+from rag_rewards import compose, metrics, reward, rewards
 from rag_rewards.calibration import options as calibration_options
 from rag_rewards.errors import SettingError
 from rag_rewards.preparation import options as preparation_options
@@ -35,7 +35,7 @@ REQUIRED: dict[str, Any] = {
 
 
 def modules() -> Iterator[ModuleType]:
-    yield from (compose, group_normalization, reward, rules, training_sets)
+    yield from (compose, reward, rules, training_sets)
     yield from (calibration_options, preparation_options, score_options)
     for package in (rewards, metrics):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -89,7 +89,7 @@ def test_another_value_is_refused(kind: Any, name: str) -> None:
 
 def functions() -> Iterator[tuple[Callable[..., Any], str, tuple[Any, ...]]]:
     """Yield the arguments of public functions whose values are a closed set, with the values."""
-    for module in (rewards, credit, advantages, kl, group_normalization, metrics):
+    for module in (rewards, credit, advantages, kl, compose, metrics):
         for name in getattr(module, "__all__", None) or vars(module):
             function = getattr(module, name)
             if inspect.isfunction(function) and not name.startswith("_"):

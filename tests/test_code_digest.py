@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.code_digest import code_digest
+from rag_rewards.recipes.code_digest import code_digest
 
 MODULE = """
 import functools, re
@@ -91,7 +91,7 @@ def test_the_digest_is_the_same_in_every_process(module: Path) -> None:
     assert len(set(re.findall(r'"code_digest":"(\w{16})"', first))) == 8
     assert "0x" not in first
     by_path = (
-        "from rag_rewards.importing import import_object as load\n"
+        "from rag_rewards.loading import import_object as load\n"
         "print({name: r.signature for name, r in load('mine.py:REWARDS').items()})"
     )
     assert first == signatures(module, "3", by_path)

@@ -32,9 +32,8 @@ from rag_rewards import (
     custom,
     weighted,
 )
-from rag_rewards.compose import AllOnes, Mapped
+from rag_rewards.compose import AllOnes, Mapped, min_max
 from rag_rewards.evidence.needs import VerdictNeed
-from rag_rewards.group_normalization import min_max
 from rag_rewards.reward import Component, Composite, CorrectOf, walk
 from rag_rewards.rewards import AnswerMatch, Format, Reasoning
 from rag_rewards.text.sections import Tags

@@ -6,8 +6,7 @@ import pytest
 
 import rag_rewards as rr
 from rag_rewards.errors import SettingError
-from rag_rewards.loading import load_recipe
-from rag_rewards.recorded_recipe import recorded_spec
+from rag_rewards.loading import load_recipe, recorded_spec
 from rag_rewards.signature import Signature
 
 F1 = {"accuracy.metric": "f1"}

@@ -17,7 +17,6 @@ HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".sp
 
 LAYERS = [
     [
-        "version",
         "public_names",
         "report.notebook_html",
         "errors",
@@ -25,14 +24,14 @@ LAYERS = [
         "training.packages",
         "scoring.rotating_file",
         "scoring.run_id",
-        "code_digest",
+        "recipes.code_digest",
     ],
     ["text"],
     ["matching"],
-    ["row_types"],
     ["turns"],
+    ["evidence.values"],
     ["rollout"],
-    ["signature", "importing"],
+    ["signature"],
     ["prompts"],
     ["rows", "files.parquet_columns"],
     ["groups"],
@@ -47,12 +46,11 @@ LAYERS = [
     ],
     ["reward", "rewards"],
     ["compose"],
-    ["group_normalization", "decision"],
     ["definition"],
     ["recipe_object"],
     ["recipes.sample"],
     ["recipes", "training.curriculum"],
-    ["loading", "recorded_recipe", "models.model_options", "scoring.ray_cluster"],
+    ["loading", "models.model_options", "scoring.ray_cluster"],
     ["scoring.dump_rows", "scoring.rollout_dump"],
     ["scorer"],
     ["training.scripts"],
@@ -107,8 +105,9 @@ def imports_of(path: Path) -> list[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             base = node.module or ""
-            for alias in node.names:
-                whole = f"{base}.{alias.name}".removeprefix("rag_rewards.")
+            names = [alias.name for alias in node.names if alias.name != "__version__"]
+            for name in names:
+                whole = f"{base}.{name}".removeprefix("rag_rewards.")
                 result.append((f"rag_rewards.{whole}" if whole in MODULES else base, at_once))
     return result
 

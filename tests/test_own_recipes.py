@@ -231,7 +231,7 @@ ADAPTERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("form", ["reference", "object"])
 def test_adapters(adapter: str, reference: str, form: str) -> None:
     if form == "object":
-        from rag_rewards.importing import import_object
+        from rag_rewards.loading import import_object
 
         recipe = import_object(reference)
     else:
@@ -275,7 +275,7 @@ def test_the_claims_of_the_cookbook() -> None:
     """The first reward of the page works in the places that the page names."""
     page = Path(__file__).resolve().parents[1] / "docs" / "cookbook.md"
     Path("mine.py").write_text(page.read_text("utf-8").split("```python\n")[1].split("```")[0])
-    from rag_rewards.importing import import_object
+    from rag_rewards.loading import import_object
 
     mine = import_object("mine:mine")
     row = {"response": "It is the Seine.", "answers": "Seine"}

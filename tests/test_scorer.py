@@ -24,10 +24,9 @@ from rag_rewards.errors import (
     UsageError,
 )
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
-from rag_rewards.loading import RecipeSpec, load_recipe
+from rag_rewards.loading import RecipeSpec, load_recipe, recorded_settings
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.recipes import RECIPES
-from rag_rewards.recorded_recipe import recorded_settings
 from rag_rewards.rewards import AnswerMatch
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import Chunk

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from properties import budget
 
-import rag_rewards.recorded_recipe
+import rag_rewards.loading
 from rag_rewards import (
     RECIPES,
     Curriculum,
@@ -24,8 +24,7 @@ from rag_rewards import (
     custom,
     recipe,
 )
-from rag_rewards.loading import RecipeSpec, load_recipe
-from rag_rewards.recorded_recipe import recorded_spec
+from rag_rewards.loading import RecipeSpec, load_recipe, recorded_spec
 from rag_rewards.signature import Signature, StageSignature, release, signature_of
 
 some, many = budget(60), budget(200)
@@ -311,7 +310,7 @@ def test_signatures_of_newer_versions_are_refused(monkeypatch):
     newer = Signature.parse("rag-rewards 10.0.0 arena")
     with pytest.raises(SignatureError, match=r"of rag-rewards 10\.0\.0, but this is"):
         recorded_spec(newer)
-    monkeypatch.setattr(rag_rewards.recorded_recipe, "__version__", "10.0.1")
+    monkeypatch.setattr(rag_rewards.loading, "__version__", "10.0.1")
     assert recorded_spec(newer).recipe == "arena"
 
 

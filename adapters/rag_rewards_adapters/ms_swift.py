@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
 from rag_rewards.groups import Groups, positions_by_key
-from rag_rewards.importing import import_object
+from rag_rewards.loading import import_object
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.rows.columns import (

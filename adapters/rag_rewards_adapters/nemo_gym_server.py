@@ -22,7 +22,7 @@ from nemo_gym import base_resources_server as nemo
 from pydantic import BaseModel, ConfigDict
 
 from rag_rewards.errors import DataError, RolloutError, RowError, ScoringError
-from rag_rewards.importing import import_object
+from rag_rewards.loading import import_object
 from rag_rewards.rows.columns import DATASET_FIELDS
 from rag_rewards_adapters.nemo_gym import RETRIEVER_ERROR, ROW, Verifier
 

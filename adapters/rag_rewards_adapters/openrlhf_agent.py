@@ -26,8 +26,7 @@ from typing import Any, ClassVar
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import first_error
-from rag_rewards.importing import import_object
-from rag_rewards.loading import load_recipe
+from rag_rewards.loading import import_object, load_recipe
 from rag_rewards.models.addresses import is_url
 from rag_rewards.models.model_options import ModelOptions, missing_model
 from rag_rewards.prompts import Prompt

@@ -24,10 +24,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.compose import total
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import Groups, positions_by_key
 from rag_rewards.loading import RecipeSource
+from rag_rewards.reward import total
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import (
     label_fields,

@@ -17,7 +17,7 @@ from typing import Any
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from rag_rewards.errors import UsageError
-from rag_rewards.importing import import_object
+from rag_rewards.loading import import_object
 from rag_rewards.turns.blocks import block_of
 from rag_rewards_adapters.turn_rows import dialect_of_tags, queries_of
 

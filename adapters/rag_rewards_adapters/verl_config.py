@@ -93,8 +93,7 @@ def load_scorer(
     because an agent loop has the policy. Raises UsageError also for a model that every worker
     would load.
     """
-    from rag_rewards.importing import import_object
-    from rag_rewards.loading import load_recipe
+    from rag_rewards.loading import import_object, load_recipe
     from rag_rewards.models.addresses import is_url
     from rag_rewards.scorer import PromptOptions, Scorer, split_options
 

@@ -16,10 +16,10 @@ import msgspec
 
 from rag_rewards.calibration.options import CalibrateOptions
 from rag_rewards.calibration.report import ScoreReport
-from rag_rewards.decision import PREFIX, split_decision
 from rag_rewards.errors import SettingError, UsageError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.metrics.label_agreement import Figure
+from rag_rewards.rewards.decision_threshold import PREFIX, split_decision
 
 NLI_THRESHOLD = "citation.threshold"
 """The setting of a recipe that is a threshold of an entailment model."""

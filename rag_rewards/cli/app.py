@@ -19,8 +19,8 @@ from cyclopts import (
 )
 from cyclopts.utils import is_option_like
 
+from rag_rewards import __version__
 from rag_rewards.errors import UsageError
-from rag_rewards.version import __version__
 
 
 class Command(NamedTuple):

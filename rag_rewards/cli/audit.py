@@ -29,8 +29,7 @@ from rag_rewards.cli.options import (
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.errors import OptionError, plain, shorten
 from rag_rewards.files.sources import read_rollouts
-from rag_rewards.importing import import_object
-from rag_rewards.loading import RecipeSpec, load_recipe
+from rag_rewards.loading import RecipeSpec, import_object, load_recipe
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.report.terminal import titled_table

@@ -19,6 +19,7 @@ from packaging.version import Version
 from rich.console import Console
 from rich.text import Text
 
+from rag_rewards import __version__
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.training.packages import (
@@ -33,7 +34,6 @@ from rag_rewards.training.packages import (
     run_isolated,
 )
 from rag_rewards.training.turn_sums import SUMMED
-from rag_rewards.version import __version__
 
 State = Literal["ok", "absent", "problem"]
 

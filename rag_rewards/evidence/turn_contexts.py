@@ -21,9 +21,9 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.protocols import TokenIds
 from rag_rewards.rollout import Rollout
-from rag_rewards.row_types import Document, Message
 from rag_rewards.turns.dialects import Dialect
 from rag_rewards.turns.trajectory import Trajectory
+from rag_rewards.turns.turn import Document, Message
 
 MOST_TOKENS = 2**25
 """Maximum total number of tokens of the contexts of a rollout, which bounds the memory."""

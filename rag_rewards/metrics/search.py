@@ -10,13 +10,13 @@ from typing import ClassVar, Literal
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.metrics.metric import AnswerCache, Gauge, MetricBase, Parts, Values, ratio
 from rag_rewards.rollout import Rollout, canonical
-from rag_rewards.row_types import Document
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
 from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.dialects import DIALECTS
 from rag_rewards.turns.trajectory import Reading, Trajectory, turn_counts
+from rag_rewards.turns.turn import Document
 
 MAX_INDEX = 5
 """Searches that have values of their own. Later searches count in the other values."""

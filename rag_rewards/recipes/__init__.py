@@ -7,10 +7,10 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from rag_rewards.decision import split_decision
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import SettingError, UnknownRecipeError
 from rag_rewards.recipe_object import Recipe
+from rag_rewards.rewards.decision_threshold import split_decision
 from rag_rewards.settings import did_you_mean
 
 

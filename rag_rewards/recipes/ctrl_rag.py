@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from rag_rewards.compose import Product, Sum
+from rag_rewards.compose import GroupMinMax, Product, Sum
 from rag_rewards.definition import (
     ComponentInfo,
     HardenedSetting,
@@ -17,7 +17,6 @@ from rag_rewards.definition import (
     RecipeDefinition,
     TrainingData,
 )
-from rag_rewards.group_normalization import GroupMinMax
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards import __version__
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
@@ -34,7 +35,6 @@ from rag_rewards.rows import ScoredRow, Totals
 from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards.version import __version__
 
 TEXT_BYTES = 3_500_000
 """Compressed bytes of responses and documents in a page. Further rollouts have only numbers."""

@@ -10,8 +10,7 @@ import msgspec
 
 from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.files.sources import open_source
-from rag_rewards.loading import RecipeSpec
-from rag_rewards.recorded_recipe import recorded_settings, recorded_spec
+from rag_rewards.loading import RecipeSpec, recorded_settings, recorded_spec
 from rag_rewards.rows import ScoredRow, decode_line
 from rag_rewards.rows.column_map import read_columns
 from rag_rewards.scorer import Scorer

@@ -12,13 +12,12 @@ from rag_rewards.errors import RolloutError, shorten
 from rag_rewards.report.component_reasons import gold_aliases
 from rag_rewards.report.rows import Configuration
 from rag_rewards.rollout import canonical
-from rag_rewards.row_types import Document, Result
 from rag_rewards.rows import ScoredRow
 from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.conversation import QUERY_FIELDS
 from rag_rewards.turns.trajectory import Reading, Trajectory, normal_query
-from rag_rewards.turns.turn import MEANINGS, Turn
+from rag_rewards.turns.turn import MEANINGS, Document, Result, Turn
 
 MAX_TURNS = 40
 """Turns that are shown: the first ones and the last one."""

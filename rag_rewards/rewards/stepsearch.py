@@ -21,11 +21,11 @@ from rag_rewards.rewards.search import (
     sum_of,
 )
 from rag_rewards.rollout import Rollout, Score, canonical
-from rag_rewards.row_types import Result
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.normalize import Normalizer, squad
 from rag_rewards.text.tfidf import References, counts
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
+from rag_rewards.turns.turn import Result
 
 CODE = "StepSearch, authors' code at 43215ba: qa_step.py"
 INFORAGE = "InForage, authors' code at fe5f0b1"

@@ -12,9 +12,9 @@ import msgspec
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Rollout, ScoreOrError
-from rag_rewards.row_types import Result
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.rows.scored import MISSING, error_fields, score_fields
+from rag_rewards.turns.turn import Result
 
 
 @dataclass(frozen=True)

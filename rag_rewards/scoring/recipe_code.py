@@ -17,7 +17,7 @@ def recipe_code(spec: RecipeSpec | None) -> str:
     references = [reference for reference in spec.recipes if ":" in reference]
     if not references:
         return ""
-    from rag_rewards.importing import import_module_of  # only for your own recipes
+    from rag_rewards.loading import import_module_of  # only for your own recipes
 
     modules = map(import_module_of, references)
     files = [module.__file__ for module in modules if module.__file__ is not None]

@@ -9,20 +9,21 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.decision import split_decision
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import DataError, OptionError, RolloutError, SignatureError, UsageError
 from rag_rewards.files.grouped_lines import read_groups
 from rag_rewards.files.sources import Source, open_source
-from rag_rewards.importing import import_object
 from rag_rewards.loading import (
     RecipeSpec,
+    import_object,
     load_recipe,
+    recorded_settings,
+    recorded_spec,
 )
 from rag_rewards.prompts import ANY_FORM, OutputForm
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import build_recipe, definition_of
-from rag_rewards.recorded_recipe import recorded_settings, recorded_spec
+from rag_rewards.rewards.decision_threshold import split_decision
 from rag_rewards.rollout import EVIDENCE_FIELDS, Score, ScoreOrError
 from rag_rewards.rows import Line, ScoredRow, Totals, decode_line
 from rag_rewards.rows.encoding import lacks_mark

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards import __version__
 from rag_rewards.errors import (
     BackendError,
     DataError,
@@ -43,7 +44,6 @@ from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.responder import BUSY_SECONDS, Responder, json_response
 from rag_rewards.server.telemetry import Telemetry, log, short_message
 from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards.version import __version__
 
 with needs_extra("server"):
     from fastapi import Response

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards import __version__
 from rag_rewards.loading import load_recipe
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
 from rag_rewards.server import openrlhf
 from rag_rewards.server.app import score_data
-from rag_rewards.version import __version__
 
 _SCHEMA = "#/components/schemas/{name}"
 _ROW = {

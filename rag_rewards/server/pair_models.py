@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rag_rewards import __version__
 from rag_rewards.errors import BackendError, is_control_flow
 from rag_rewards.evidence.protocols import ContradictionModel, Models
-from rag_rewards.version import __version__
 
 Pair = tuple[str, str]
 T = TypeVar("T")

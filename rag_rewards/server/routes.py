@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards import __version__
 from rag_rewards.errors import needs_extra
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.guard import Guard
 from rag_rewards.server.responder import json_response
 from rag_rewards.server.telemetry import log
-from rag_rewards.version import __version__
 
 with needs_extra("server"):
     from fastapi import FastAPI, Request, Response

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from rag_rewards.decision import Decision
 from rag_rewards.errors import DataError, GroupError, RolloutError, SettingError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import (
@@ -21,6 +20,7 @@ from rag_rewards.groups import (
     singletons,
 )
 from rag_rewards.recipe_object import Recipe
+from rag_rewards.rewards.decision_threshold import DecisionThreshold
 from rag_rewards.rollout import Rollout, Score, ScoreOrError, with_row_id
 from rag_rewards.signature import Signature, StageSignature
 
@@ -68,7 +68,7 @@ class Curriculum:
         """The recipes of all stages."""
         return tuple(stage.recipe for stage in self.stages)
 
-    def decided_by(self, decision: Decision | None) -> Curriculum:
+    def decided_by(self, decision: DecisionThreshold | None) -> Curriculum:
         """Return the curriculum in which this decision applies to all stages."""
         stages = [replace(each, recipe=each.recipe.decided_by(decision)) for each in self.stages]
         return replace(self, stages=tuple(stages))

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.row_types import Result
 from rag_rewards.turns.dialects import Dialect
+from rag_rewards.turns.turn import Result
 
 _DOC = re.compile(r"Doc \d{1,9}\(")
 _NUMBERED = re.compile(r"\((\d{1,9})\)")

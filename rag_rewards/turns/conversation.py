@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rag_rewards.row_types import Message, Result
 from rag_rewards.turns.blocks import documents_of, results_in
 from rag_rewards.turns.dialects import TOOLS, Dialect
-from rag_rewards.turns.turn import Turn
+from rag_rewards.turns.turn import Message, Result, Turn
 
 QUERY_FIELDS = ("query", "queries", "query_list", "q")
 """Names of the argument that contains the query, in order of precedence."""

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from rag_rewards.errors import DataError, RowError, UsageError
-from rag_rewards.row_types import Message, Result
 from rag_rewards.settings import about
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.response import strip_end_of_sequence
@@ -26,7 +25,7 @@ from rag_rewards.turns.dialects import (
     has_query,
 )
 from rag_rewards.turns.raw_text import SEARCH_R1_ERROR, is_transcript, split_transcript
-from rag_rewards.turns.turn import Turn, TurnRow
+from rag_rewards.turns.turn import Message, Result, Turn, TurnRow
 
 
 class Reading(msgspec.Struct, frozen=True):

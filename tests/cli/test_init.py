@@ -16,7 +16,7 @@ import yaml
 from processes import WAIT_SECONDS
 
 import rag_rewards as rr
-from rag_rewards.importing import import_object
+from rag_rewards.loading import import_object
 from rag_rewards.recipe_object import custom
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import models_needed

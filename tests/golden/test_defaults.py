@@ -19,8 +19,8 @@ from rag_rewards.definition import RecipeDefinition
 FILE = Path(__file__).parent / "defaults" / f"{__version__}.json"
 RECORDS: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
 INSTRUCTIONS = """
-A default or hardened setting changed. Undo the change; or, if the version in rag_rewards/version.py
-is above the last release, write the file of the version: python tests/golden/test_defaults.py"""
+A default or hardened setting changed. Undo the change; or, if `__version__` is above the last
+release, write the file of the version: python tests/golden/test_defaults.py"""
 
 
 def record(definition: RecipeDefinition) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from rag_rewards import __version__
 from rag_rewards.report.explanation import Variant, explain
 from rag_rewards.report.explanation_svg import explanation_svg
 from rag_rewards.rows import ScoredRow
-from rag_rewards.version import __version__
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "pictures" / "explain.svg"
 SVG = "{http://www.w3.org/2000/svg}"

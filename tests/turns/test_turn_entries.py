@@ -26,8 +26,8 @@ from rag_rewards import (
     custom,
     decode_row,
 )
-from rag_rewards.compose import Clip, Ramp, Threshold, combined, total
-from rag_rewards.reward import Component, PartScore
+from rag_rewards.compose import Clip, Ramp, Threshold
+from rag_rewards.reward import Component, PartScore, combined, total
 from rag_rewards.rows import Chunk, ScoredRow
 from rag_rewards.rows.scored import turn_rewards
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from rag_rewards import __version__
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource
@@ -36,7 +37,6 @@ from rag_rewards.report.rows import Configurations, RowFault, RowFile, advantage
 from rag_rewards.report.statistics import Statistics, distribution, statistics
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
-from rag_rewards.version import __version__
 
 LISTED = 100
 """Changed rows that the page lists for each pair of files."""

@@ -21,7 +21,7 @@ from start_scripts import init
 from turn_groups import GROUPS, SUMS, TurnGroup
 
 from rag_rewards.errors import UsageError
-from rag_rewards.importing import import_object
+from rag_rewards.loading import import_object
 
 SEARCH = "<search>river</search>"
 ANSWER = "<answer>Seine</answer>"

@@ -28,7 +28,7 @@ OTHER_SCORES = {
 
 
 @dataclass(frozen=True)
-class Decision:
+class DecisionThreshold:
     """A response is correct if a score is at least a threshold.
 
     score      `correct`, `reward` or the name of a component of the recipe
@@ -44,13 +44,13 @@ class Decision:
         return {f"{PREFIX}score": self.score, f"{PREFIX}threshold": self.threshold}
 
 
-def split_decision(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Decision | None]:
+def split_decision(settings: Mapping[str, Any]) -> tuple[dict[str, Any], DecisionThreshold | None]:
     """Divide settings into those of a recipe, by dotted key, and the decision, if there is one.
 
     Raises SettingError for an incomplete or invalid decision.
 
     >>> split_decision({"bonus.value": 5, "decision.threshold": 0.5})
-    ({'bonus.value': 5}, Decision(threshold=0.5, score='correct'))
+    ({'bonus.value': 5}, DecisionThreshold(threshold=0.5, score='correct'))
     """
     rest = dotted(settings)
     own = {key.removeprefix(PREFIX): rest.pop(key) for key in list(rest) if key.startswith(PREFIX)}
@@ -69,7 +69,7 @@ def split_decision(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Decisio
             )
     if "threshold" not in own:
         raise SettingError("decision.score has no threshold: set decision.threshold")
-    return rest, Decision(_threshold(own["threshold"]), str(own.get("score", "correct")))
+    return rest, DecisionThreshold(_threshold(own["threshold"]), str(own.get("score", "correct")))
 
 
 def _threshold(value: Any) -> float:
