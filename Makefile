@@ -50,7 +50,7 @@ demo-train:
 # A search agent, with a reward for its answer alone and with turn credit.
 demo-search:
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
-	@$(TRL)/bin/python -m rag_rewards.tiny_world.search.demo -o build/tiny-world/search.svg
+	@PYTHONPATH=benchmarks $(TRL)/bin/python -m tiny_search.demo -o build/tiny-world/search.svg
 
 # The papers' ablations, and the learning adversary: two to three hours on two cores.
 TEACHES := truthrl truthrl_ablations ctrl_rag ctrl_rag_baselines ground_grpo ground_grpo_ablations \

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from rag_rewards.tiny_world.search.arms import ARMS, Arm, arm
+from tiny_search.arms import ARMS, Arm, arm
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
@@ -51,11 +51,10 @@ Points = Sequence[tuple[int, Mapping[str, float | None]]]
 def run(arm: Arm, kind: str, seed: int) -> dict[str, Any]:
     """Train an arm. Return its curve, its dead groups and the seconds."""
     import torch
-
-    from rag_rewards.tiny_world.search.base import base
-    from rag_rewards.tiny_world.search.episode import episodes
-    from rag_rewards.tiny_world.search.measures import measure
-    from rag_rewards.tiny_world.search.train import (
+    from tiny_search.base import base
+    from tiny_search.episode import episodes
+    from tiny_search.measures import measure
+    from tiny_search.train import (
         SearchRun,
         dead_groups,
         search_curve,

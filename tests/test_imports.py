@@ -178,8 +178,8 @@ def test_only_the_learning_adversary_and_trials_import_the_tiny_world():
 
 WRITE_OF_THEM = {"cli.doctor", *(n for n in MODULES if n.startswith("training.scripts"))}
 """Modules with code for other processes: what a trainer's script says, what a plugin is asked."""
-TRAIN = {"tiny_world.train", "tiny_world.search.train"}
-"""The modules that train: they import the TRL adapter inside a function."""
+TRAIN = {"tiny_world.train"}
+"""The module that trains: it imports the TRL adapter inside a function."""
 
 
 def test_only_training_imports_the_adapters():

@@ -100,9 +100,9 @@ def base(seed: int, kind: str = "full") -> Path:
     """
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
-        command = [sys.executable, "-m", "rag_rewards.tiny_world.pretrain"]
+        command = [sys.executable, "-m", "tiny_search.pretrain"]
         command += ["--seed", str(seed), "-o", str(folder), "--kind", kind]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT / "benchmarks")
     return folder
 
 

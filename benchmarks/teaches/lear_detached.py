@@ -24,7 +24,7 @@ with the documents, from the extract alone, and from both. `answer` is the share
 the correct answer. "f" and "r + e + f" are the rewarded answers.
 
 The base of this experiment differs from that of [the other ablations of LEAR](lear.md). In its
-pre-training (`python -m rag_rewards.tiny_world.pretrain --kind detached`), rationale, extract and
+pre-training (`python -m tiny_search.pretrain --kind detached`), rationale, extract and
 answer are drawn independently of each other, and half of the rationales repeat a random document.
 The base therefore answers from the documents and not from its rationale. With a rationale and no
 extract, it answers what the rationale states.

@@ -89,21 +89,17 @@ def new_model(tokenizer: Any, seed: int) -> Any:
     return model
 
 
-def load(
-    folder: str | Path = CHECKPOINT, expected: Any = None, command: str | None = None
-) -> tuple[Any, Any]:
+def load(folder: str | Path = CHECKPOINT, expected: Any = None) -> tuple[Any, Any]:
     """Load the model and the tokenizer of a checkpoint.
 
     expected  tokenizer whose vocabulary the checkpoint must have; default: that of `new_tokenizer`
-    command   command that creates such a checkpoint, for messages
 
     Raises UsageError if the folder does not contain a model of the tiny world.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    command = command or f"python -m rag_rewards.tiny_world.pretrain -o {folder}"
-    hint = f"create one with {command}"
+    hint = "docs/tiny-world.md explains how to create one"
     if not (Path(folder) / "config.json").is_file():
         raise UsageError(f"{folder} does not contain a model; {hint}")
     tokenizer = AutoTokenizer.from_pretrained(folder)

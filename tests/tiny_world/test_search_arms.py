@@ -8,10 +8,10 @@ import random
 from pathlib import Path
 
 import pytest
+from tiny_search.arms import ARMS, PermutedTurns, arm, permute
 
 from rag_rewards.reward import Batch
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.tiny_world.search.arms import ARMS, PermutedTurns, arm, permute
 
 FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "search_agents.py"
 

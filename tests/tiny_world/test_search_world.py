@@ -9,13 +9,7 @@ from collections import Counter
 
 import pytest
 import torch
-
-import rag_rewards as rr
-from rag_rewards.errors import UsageError
-from rag_rewards.evidence.protocols import ScoreRequest
-from rag_rewards.models.transformers import TransformersPolicy
-from rag_rewards.tiny_world.model import CHECKPOINT, END, PAD, load
-from rag_rewards.tiny_world.search.base import (
+from tiny_search.base import (
     NEW_WORDS,
     base,
     extended,
@@ -23,11 +17,17 @@ from rag_rewards.tiny_world.search.base import (
     new_search_tokenizer,
     supervised_batch,
 )
-from rag_rewards.tiny_world.search.demonstrator import GUESSING, NOISY, RIGHT, demonstrate
-from rag_rewards.tiny_world.search.episode import Episode, draw_episode, episodes
-from rag_rewards.tiny_world.search.likelihoods import BatchPolicy
-from rag_rewards.tiny_world.search.measures import measures_of
-from rag_rewards.tiny_world.search.rollouts import TURN_TOKENS, Trajectory, trajectories
+from tiny_search.demonstrator import GUESSING, NOISY, RIGHT, demonstrate
+from tiny_search.episode import Episode, draw_episode, episodes
+from tiny_search.likelihoods import BatchPolicy
+from tiny_search.measures import measures_of
+from tiny_search.rollouts import TURN_TOKENS, Trajectory, trajectories
+
+import rag_rewards as rr
+from rag_rewards.errors import UsageError
+from rag_rewards.evidence.protocols import ScoreRequest
+from rag_rewards.models.transformers import TransformersPolicy
+from rag_rewards.tiny_world.model import CHECKPOINT, END, PAD, load
 from rag_rewards.tiny_world.world import FLOWERS, PEOPLE
 
 EPISODE = Episode({"Ada": "Ben", "Ben": "rose", "Tom": "ivy", "Eva": "Fay", "Fay": "fern"}, "Ada")
@@ -267,12 +267,12 @@ def test_four_words_are_added_and_the_checkpoint_does_not_change(untrained):
 
 
 def test_a_checkpoint_of_the_tiny_world_is_no_search_agent():
-    with pytest.raises(UsageError, match=r"vocabulary .* rag_rewards\.tiny_world\.search\.base"):
+    with pytest.raises(UsageError, match=r"vocabulary is not that of the tiny world"):
         load_search(CHECKPOINT)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"does not contain a model; create one with python -m"):
+    with pytest.raises(UsageError, match=r"does not contain a model; docs/tiny-world\.md explains"):
         load_search(tmp_path)
 
 

@@ -8,6 +8,7 @@ from statistics import fmean
 
 import pytest
 import torch
+from tiny_search.pretrain import Lesson, pretrain
 
 import rag_rewards as rr
 from rag_rewards.errors import UsageError
@@ -19,7 +20,6 @@ from rag_rewards.tiny_world.formats import FORMATS, LEAR, PLAIN, TRUTHRL
 from rag_rewards.tiny_world.generation import rollouts
 from rag_rewards.tiny_world.measures import measure
 from rag_rewards.tiny_world.model import CHECKPOINT, load, new_tokenizer
-from rag_rewards.tiny_world.pretrain import Lesson, pretrain
 from rag_rewards.tiny_world.world import WorldQuestion, questions
 
 COUNT = 300
@@ -105,8 +105,8 @@ def test_the_same_seed_gives_the_same_responses(loaded):
 @pytest.mark.slow
 def test_pretraining_is_reproducible(tmp_path, monkeypatch):
     short = (Lesson("short", 3, FORMATS, 0.4, noisy=True),)
-    monkeypatch.setattr("rag_rewards.tiny_world.pretrain.FIRST", short)
-    monkeypatch.setattr("rag_rewards.tiny_world.pretrain.SECOND", short)
+    monkeypatch.setattr("tiny_search.pretrain.FIRST", short)
+    monkeypatch.setattr("tiny_search.pretrain.SECOND", short)
     for name in ("one", "two"):
         pretrain(5, tmp_path / name, verbose=False)
     one, two = (tmp_path / name / "model.safetensors" for name in ("one", "two"))
@@ -120,9 +120,7 @@ def test_the_checkpoint_is_small():
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(
-        UsageError, match=r"not contain a model; create one with python -m rag_rewards\.tiny_world"
-    ):
+    with pytest.raises(UsageError, match=r"not contain a model; docs/tiny-world\.md explains"):
         load(tmp_path)
 
 

@@ -6,6 +6,15 @@ import random
 from statistics import fmean
 
 import pytest
+from tiny_search.pretrain import (
+    DETACHED,
+    FIRST,
+    SECOND,
+    detached_response,
+    example,
+    masked_example,
+    response,
+)
 
 import rag_rewards as rr
 from rag_rewards.evidence.protocols import JudgeQuestion
@@ -22,15 +31,6 @@ from rag_rewards.tiny_world.formats import (
     PLAIN,
     TRUTHRL,
     ResponseFormat,
-)
-from rag_rewards.tiny_world.pretrain import (
-    DETACHED,
-    FIRST,
-    SECOND,
-    detached_response,
-    example,
-    masked_example,
-    response,
 )
 from rag_rewards.tiny_world.world import (
     AGREEMENT,

@@ -7,18 +7,18 @@ from functools import partial
 import pytest
 import torch
 from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
-
-from rag_rewards.tiny_world.search.arms import ARMS, arm
-from rag_rewards.tiny_world.search.base import base, load_search
-from rag_rewards.tiny_world.search.episode import episodes
-from rag_rewards.tiny_world.search.measures import measure
-from rag_rewards.tiny_world.search.rollouts import prompt_of
-from rag_rewards.tiny_world.search.train import (
+from tiny_search.arms import ARMS, arm
+from tiny_search.base import base, load_search
+from tiny_search.episode import episodes
+from tiny_search.measures import measure
+from tiny_search.rollouts import prompt_of
+from tiny_search.train import (
     SearchRun,
     dead_groups,
     search_curve,
     search_trainer,
 )
+
 from rag_rewards.training.credit import igpo, return_to_go, spread
 
 FRESH = episodes(500, "fresh")

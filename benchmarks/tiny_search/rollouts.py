@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tiny_search.episode import MAX_TURNS, Document, Episode, document_fields
+
 from rag_rewards.models.transformers.forward import cache_argument
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.tiny_world.model import END, PAD
-from rag_rewards.tiny_world.search.episode import MAX_TURNS, Document, Episode, document_fields
 
 MARKER = "?"
 QUERY, END_OF_QUERY = "<search>", "</search>"

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tiny_search.arms import Arm
+from tiny_search.base import load_search
+from tiny_search.episode import Episode, episodes
+from tiny_search.likelihoods import BatchPolicy
+from tiny_search.measures import Measures, measure
+from tiny_search.rollouts import prompt_of, trajectories
+
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.tiny_world.search.arms import Arm
-from rag_rewards.tiny_world.search.base import load_search
-from rag_rewards.tiny_world.search.episode import Episode, episodes
-from rag_rewards.tiny_world.search.likelihoods import BatchPolicy
-from rag_rewards.tiny_world.search.measures import Measures, measure
-from rag_rewards.tiny_world.search.rollouts import prompt_of, trajectories
 from rag_rewards.tiny_world.train import GROUP_SIZE, LEARNING_RATE, PROMPTS
 
 STEPS = 40

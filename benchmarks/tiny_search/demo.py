@@ -1,7 +1,7 @@
 """Train a search agent with a reward for its answer alone, and with turn credit.
 
-python -m rag_rewards.tiny_world.search.demo
-python -m rag_rewards.tiny_world.search.demo --steps 10 -o FILE.svg
+PYTHONPATH=benchmarks python -m tiny_search.demo
+PYTHONPATH=benchmarks python -m tiny_search.demo --steps 10 -o FILE.svg
 
 Both runs start from the same policy, which rarely makes both searches. The first one gets a reward
 for the right answer. In the second one, each search also gets a reward for the gold documents that
@@ -16,10 +16,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from tiny_search.arms import arm
+from tiny_search.base import base
+from tiny_search.train import SearchRun, search_curve, search_trainer
+
 from rag_rewards.tiny_world.demo_output import OnPoint, demo_parser, run_demo
-from rag_rewards.tiny_world.search.arms import arm
-from rag_rewards.tiny_world.search.base import base
-from rag_rewards.tiny_world.search.train import SearchRun, search_curve, search_trainer
 
 NAMES = ("outcome only", "coverage, return")
 QUESTIONS = 200

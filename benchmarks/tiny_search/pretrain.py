@@ -1,7 +1,7 @@
 """Pretrain the checkpoint from random weights.
 
-python -m rag_rewards.tiny_world.pretrain                             # the committed checkpoint
-python -m rag_rewards.tiny_world.pretrain --seed 1 -o build/tiny-world/seed-1
+PYTHONPATH=benchmarks python -m tiny_search.pretrain  # the committed checkpoint
+PYTHONPATH=benchmarks python -m tiny_search.pretrain --seed 1 -o build/tiny-world/seed-1
 
 The model learns by next-word prediction on responses, in several lessons. First it learns to find
 the document about a person, in the plain format. Then it learns to abstain if no document answers.

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
-from rag_rewards.tiny_world.search.episode import Episode
-from rag_rewards.tiny_world.search.rollouts import Trajectory, trajectories
+from tiny_search.episode import Episode
+from tiny_search.rollouts import Trajectory, trajectories
+
 from rag_rewards.turns.turn import PENALIZED
 
 Measures = dict[str, float | None]

@@ -6,9 +6,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rag_rewards.tiny_world.model import END
-from rag_rewards.tiny_world.search.episode import Episode
-from rag_rewards.tiny_world.search.rollouts import (
+from tiny_search.episode import Episode
+from tiny_search.rollouts import (
     ANSWER,
     END_OF_ANSWER,
     END_OF_QUERY,
@@ -17,6 +16,8 @@ from rag_rewards.tiny_world.search.rollouts import (
     THINK,
     Trajectory,
 )
+
+from rag_rewards.tiny_world.model import END
 from rag_rewards.tiny_world.world import FLOWERS
 
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tiny_search.rollouts import ANSWER
+
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import recipe
 from rag_rewards.reward import Batch, Composite, Reward, Value, total
 from rag_rewards.rollout import TurnEntries
-from rag_rewards.tiny_world.search.rollouts import ANSWER
 
 TEMPLATE = f"{ANSWER} {{answer}}"
 """Words before the gold answer whose likelihood `igpo` measures."""

@@ -1,6 +1,6 @@
 """The policy of the tiny search world before its training: supervised on a noisy demonstrator.
 
-    python -m rag_rewards.tiny_world.search.base --seed 1 -o build/tiny-world/search-noisy-1
+    PYTHONPATH=benchmarks python -m tiny_search.base --seed 1 -o build/tiny-world/search-noisy-1
 
 The committed checkpoint of the tiny world gets four more words and learns to search from rollouts
 of a demonstrator, first of one without errors and then of one that rarely makes both hops.
@@ -16,17 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.errors import UsageError
-from rag_rewards.tiny_world.model import CHECKPOINT, WEIGHT_STD, load, new_tokenizer
-from rag_rewards.tiny_world.search.demonstrator import (
+from tiny_search.demonstrator import (
     GUESSING,
     NOISY,
     RIGHT,
     Habits,
     demonstrate,
 )
-from rag_rewards.tiny_world.search.episode import draw_episode
-from rag_rewards.tiny_world.search.rollouts import (
+from tiny_search.episode import draw_episode
+from tiny_search.rollouts import (
     END_OF_QUERY,
     END_OF_RESULTS,
     QUERY,
@@ -34,6 +32,9 @@ from rag_rewards.tiny_world.search.rollouts import (
     Trajectory,
     prompt_of,
 )
+
+from rag_rewards.errors import UsageError
+from rag_rewards.tiny_world.model import CHECKPOINT, WEIGHT_STD, load, new_tokenizer
 
 NEW_WORDS = (QUERY, END_OF_QUERY, RESULTS, END_OF_RESULTS)
 BATCH = 64
@@ -77,8 +78,7 @@ def load_search(folder: str | Path) -> tuple[Any, Any]:
 
     Raises UsageError if the folder does not contain one.
     """
-    command = f"python -m rag_rewards.tiny_world.search.base -o {folder}"
-    return load(folder, new_search_tokenizer(), command)
+    return load(folder, new_search_tokenizer())
 
 
 def learn(
