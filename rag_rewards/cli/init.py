@@ -28,10 +28,8 @@ from rag_rewards.settings import did_you_mean
 from rag_rewards.training.packages import installed_version, run_isolated
 from rag_rewards.training.scripts import (
     BASELINES,
-    NODE_SCRIPT,
     WRITERS,
     Start,
-    node_script,
     start_of,
     weights_of,
 )
@@ -53,7 +51,6 @@ def init(
     validation: Annotated[str | None, Parameter(group=FILES)] = None,
     folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
     components: Annotated[str | None, Parameter(group=RECIPE)] = None,
-    nodes: int = 1,
     tiny: Annotated[bool, Parameter(negative="")] = False,
     recipe: Recipe = RECIPE_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
@@ -83,9 +80,6 @@ def init(
     components
         Let the trainer normalize these components one by one and add them up (GDPO), with their
         weights: `outcome,format=0.2`. For trl, verl and ms-swift.
-    nodes
-        Train on this number of nodes with 8 GPUs each. With several nodes, also write node.sh,
-        which starts a node.
     tiny
         Also write a tiny model and rows for it, and train them with settings of their own: a trial
         of the trainer without a download. For arena, truthrl, ground-grpo and rag-total.
@@ -98,7 +92,7 @@ def init(
     rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
     weights = weights_of(components) if components is not None else None
     start = start_of(
-        recipe.spec(), models.options(), trained, rows, validation, dump, weights, nodes, changes
+        recipe.spec(), models.options(), trained, rows, validation, dump, weights, changes
     )
     for path in write(trainer, start, folder):
         print(path)
@@ -141,10 +135,7 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
             f"{trainer} does not normalize components one by one: remove --components, or train "
             f"with {able}"
         )
-    texts = TARGETS[trainer].write(start)
-    if start.nodes > 1:
-        texts[NODE_SCRIPT] = node_script(trainer, start)
-    files = {folder / name: text for name, text in texts.items()}
+    files = {folder / name: text for name, text in TARGETS[trainer].write(start).items()}
     if existing := [path for path in files if path.exists()]:
         raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
     for path, text in files.items():

@@ -52,6 +52,7 @@ CHANGES: dict[str, str] = dict.fromkeys(
         "`--judge-checks always` is in its place",
     ),
     "option calibrate --svg": "the JSON contains the reliability curve",
+    "option init --nodes": "the page on clusters has the settings and the commands",
     "option evaluate --track": "`evaluate -o FILE` writes what a tracker logs",
     "option score --track": "`evaluate -o FILE` writes what a tracker logs",
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",

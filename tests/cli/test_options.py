@@ -43,7 +43,7 @@ NAMES = {
     "--max-row --max-rows --deadline --batch-ms --breaker-failures --breaker-seconds "
     "--on-error --error-value --log-format --log-requests --traces",
     "init": "--recipe -r --policy --data --validation --output -o --components --set --config "
-    "--hardened --nodes",
+    "--hardened",
     "doctor": "--json",
     "prepare": "--output -o --recipe -r --prompt --dialect --no-documents --prompt-template "
     "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "

@@ -16,18 +16,15 @@ from rag_rewards.training.scripts import (
     verifiers,
     verl,
 )
-from rag_rewards.training.scripts.cluster import NODE_SCRIPT, node_script
 from rag_rewards.training.scripts.start import Start, start_of, weights_of
 from rag_rewards.training.scripts.trl_baselines import BASELINES
 from rag_rewards.training.scripts.writer import ScriptWriter
 
 __all__ = [
     "BASELINES",
-    "NODE_SCRIPT",
     "WRITERS",
     "ScriptWriter",
     "Start",
-    "node_script",
     "start_of",
     "weights_of",
 ]

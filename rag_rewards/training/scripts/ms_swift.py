@@ -126,7 +126,7 @@ def _lines(start: Start) -> Iterator[Line]:
     yield flag(FOR_REWARD, "--reward_funcs", *_rewards(start))
     yield stated_flag("--num_generations", training.group)
     yield flag(ONE_PROMPT, "--per_device_train_batch_size", training.group.value)
-    yield stated_flag("--gradient_accumulation_steps", start.prompts_of_device)
+    yield stated_flag("--gradient_accumulation_steps", training.prompts)
     yield stated_flag("--learning_rate", training.learning_rate)
     yield stated_flag("--lr_scheduler_type", training.schedule)
     yield stated_flag("--warmup_ratio", training.warmup)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from rag_rewards.errors import UsageError
 from rag_rewards.training.curriculum import Curriculum
-from rag_rewards.training.scripts.cluster import ray_note
 from rag_rewards.training.scripts.start import GPUS, SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
@@ -62,9 +61,7 @@ def write(start: Start) -> dict[str, str]:
         raise UsageError(
             "OpenRLHF does not pass the training step to a reward: write a script for each stage"
         )
-    note = ray_note(start)
-    if start.training.std_floor.value is not None:
-        note += _ADVANTAGE_NOTE
+    note = "" if start.training.std_floor.value is None else _ADVANTAGE_NOTE
     command, files = "python3 -m openrlhf.cli.train_ppo_ray", {}
     start = start.for_dialect("OpenRLHF", TAG_DIALECTS)
     if start.searches:
@@ -137,9 +134,7 @@ def _machine(start: Start) -> Iterator[Line]:
     """Yield the flags of the machine. The defaults do not work: they start no engine."""
     for name in ("actor", "ref"):
         yield flag(YOUR_SETUP, f"--{name}.num_gpus_per_node", GPUS)
-        if start.nodes > 1:
-            yield flag(YOUR_SETUP, f"--{name}.num_nodes", start.nodes)
-    yield flag(_COLOCATED, "--vllm.num_engines", start.devices)
+    yield flag(_COLOCATED, "--vllm.num_engines", GPUS)
     for name in ("--train.colocate_all", "--vllm.enable_sleep", "--ds.enable_sleep"):
         yield flag(_COLOCATED, name)
     # vLLM does not reserve the memory that log-probabilities of a prompt need.

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.loading import RECIPE_KEYS, RecipeSpec, load_recipe
 from rag_rewards.models.addresses import is_url
@@ -54,7 +54,6 @@ class Start:
     validation: str | None = None
     dump: DumpOptions = NO_DUMP
     components: Mapping[str, float] = field(default_factory=dict)
-    nodes: int = 1
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,21 +65,6 @@ class Start:
             raise UsageError(
                 f"{self.name} normalizes its reward itself, so its components cannot be normalized"
             )
-
-    @property
-    def devices(self) -> int:
-        """The number of GPUs of all nodes."""
-        return GPUS * self.nodes
-
-    @property
-    def prompts_of_device(self) -> Stated[int]:
-        """The prompts of one update on each device; on one node, those of a single device."""
-        prompts = self.training.prompts
-        if self.nodes == 1:
-            return prompts
-        steps = max(prompts.value // self.devices, 1)
-        total = f"{steps} × {self.devices} GPUs = {steps * self.devices} prompts"
-        return Stated(steps, f"{prompts.source}: {prompts.value} prompts; {total}")
 
     @property
     def has_credentials(self) -> bool:
@@ -259,16 +243,13 @@ def start_of(
     validation: str | None,
     dump: DumpOptions = NO_DUMP,
     components: Mapping[str, float] | None = None,
-    nodes: int = 1,
     changes: Mapping[str, Stated[Any]] | None = None,
 ) -> Start:
     """Return the contents of a script. Raises UsageError for an unknown component.
 
     A script runs in its own folder and its workers run in others, so existing paths and the path of
-    the dump are absolute. Raises OptionError for an invalid dump or number of nodes.
+    the dump are absolute. Raises OptionError for an invalid dump.
     """
-    if nodes < 1:
-        raise OptionError("{nodes} must be at least 1, found {value}", value=nodes)
     if (opened := dump.open()) is not None:
         dump = replace(dump, dump=str(opened.path))
     spec = msgspec.structs.replace(spec, recipe=_absolute_reference(spec.recipe))
@@ -281,7 +262,6 @@ def start_of(
         _absolute(validation) if validation else None,
         dump,
         components or {},
-        nodes,
         changes or {},
     )
 

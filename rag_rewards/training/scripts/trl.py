@@ -116,7 +116,7 @@ def _lines(start: Start) -> list[Line]:
         ON_CPU,
         assignment("num_generations", group),
         (ONE_PROMPT, (f"per_device_train_batch_size={group.value}",)),
-        assignment("gradient_accumulation_steps", start.prompts_of_device),
+        assignment("gradient_accumulation_steps", training.prompts),
         assignment("learning_rate", training.learning_rate),
         assignment("lr_scheduler_type", training.schedule, python_value),
         (f"{warmup.source}, as a fraction of the steps", (f"warmup_steps={warmup.value}",)),

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rag_rewards.training.credit.settings import Credit
-from rag_rewards.training.scripts.cluster import ray_note
 from rag_rewards.training.scripts.start import GPUS, SEARCH_TURNS, Start
 from rag_rewards.training.scripts.writer import (
     FOR_REWARD,
@@ -29,8 +28,6 @@ _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _REWARD_ARGUMENTS = "+reward.custom_reward_function.reward_kwargs"
 _SAMPLER = "trainer.v1.sampler"
 _SAMPLER_COMMENT = f"{FOR_REWARD}: checks the rows, replaces unscored groups, logs components"
-_NODE_WORKERS = 8
-_WORKERS = f"{YOUR_SETUP}: {_NODE_WORKERS} reward workers for each node"
 _NO_VALIDATION = f"{YOUR_SETUP}: without a validation file, no validation"
 _KL_NAMES = {"k2": "mse", "k3": "low_var_kl"}
 """The names of the estimators in verl; `mse` is half a squared difference."""
@@ -69,10 +66,10 @@ def write(start: Start) -> dict[str, str]:
     start = start.for_dialect("verl", ["tools"])
     command = "python3 -m verl.trainer.main_ppo"
     if not start.searches:
-        return {"train.sh": shell_script(start, "verl", _lines(start), command, ray_note(start))}
+        return {"train.sh": shell_script(start, "verl", _lines(start), command)}
     command = SEARCH_CHECK + command
     return {
-        "train.sh": shell_script(start, "verl", _lines(start), command, ray_note(start)),
+        "train.sh": shell_script(start, "verl", _lines(start), command),
         "tools.py": _TOOLS,
         "loops.yaml": _LOOPS,
         SEARCH_MODULE: search_module(start),
@@ -91,9 +88,6 @@ def _lines(start: Start) -> Iterator[Line]:
         yield _NO_VALIDATION, ("trainer.test_freq=-1",)
     yield YOUR_SETUP, ("trainer.save_freq=20",)
     yield YOUR_SETUP, (f"trainer.n_gpus_per_node={GPUS}",)
-    if start.nodes > 1:
-        yield YOUR_SETUP, (f"trainer.nnodes={start.nodes}",)
-        yield _WORKERS, (f"reward.num_workers={_NODE_WORKERS * start.nodes}",)
     yield YOUR_SETUP, ("trainer.logger=[console]",)
     yield YOUR_SETUP, (f"{_ROLLOUT}.name=vllm",)
     if training.tensor_parallel.value is not None:

@@ -23,10 +23,6 @@ def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
     assert_settings_exist("ms-swift", recipe, tmp_path / "run")
 
 
-def test_the_trainer_accepts_the_settings_of_a_cluster(tmp_path: Path) -> None:
-    assert_settings_exist("ms-swift", "arena", tmp_path / "run", "--nodes", "2")
-
-
 def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     assert_unknown_setting_is_named("ms-swift", tmp_path / "run")
 

@@ -22,10 +22,6 @@ def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
     assert_settings_exist("openrlhf", recipe, tmp_path / "run")
 
 
-def test_the_trainer_accepts_the_settings_of_a_cluster(tmp_path: Path) -> None:
-    assert_settings_exist("openrlhf", "arena", tmp_path / "run", "--nodes", "2")
-
-
 def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     assert_unknown_setting_is_named("openrlhf", tmp_path / "run")
 

@@ -59,10 +59,6 @@ def test_hydra_reads_paths_unchanged(tmp_path: Path, name: str) -> None:
     assert config.reward.custom_reward_function.reward_kwargs.judge_model == name
 
 
-def test_the_trainer_accepts_the_settings_of_a_cluster(tmp_path: Path) -> None:
-    assert_settings_exist("verl", "arena", tmp_path / "run", "--nodes", "2")
-
-
 def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     assert_unknown_setting_is_named("verl", tmp_path / "run")
 
