@@ -11,8 +11,7 @@ from typing import Any
 
 from rag_rewards.datasets.json_array import CutOffError, read_entries
 from rag_rewards.errors import UsageError
-
-_HEAD = 1_000
+from rag_rewards.files.compression import content_of, peek
 
 
 class DocumentPool:
@@ -59,14 +58,14 @@ class DocumentPool:
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         try:
-            with Path(self.path).open("rb") as handle:
-                if not handle.read(_HEAD).removeprefix(BOM_UTF8).lstrip().startswith(b"{"):
+            with Path(self.path).open("rb") as file:
+                start = peek(content_of(file)).removeprefix(BOM_UTF8)
+                if not start.lstrip().startswith(b"{"):
                     raise UsageError(
                         f"{self.path} is not a JSON object: choose the file that contains the text "
                         "of each document by its id"
                     )
-                handle.seek(0)
-                yield from _checked(read_entries(handle, self.path), self.path)
+                yield from _checked(read_entries(lambda: content_of(file), self.path), self.path)
         except UnicodeDecodeError as error:
             raise UsageError(
                 f"{self.path} is not UTF-8 text ({error.reason}): convert it to UTF-8"
@@ -77,7 +76,7 @@ class DocumentPool:
                 "Download it again"
             ) from None
         except OSError as error:
-            raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
+            raise UsageError(f"cannot read {self.path}: {error.strerror or error}") from None
 
 
 def _checked(entries: Iterable[tuple[str, Any]], path: str) -> Iterator[tuple[str, str]]:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import IO, Any
 
-from ijson import JSONError
+from ijson import JSONError, ObjectBuilder
 from ijson.backends import yajl2_c
 
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.errors import UsageError
+from rag_rewards.files.compression import peek
 
 CHUNK = 1 << 16
 LARGEST_ELEMENT = 1 << 28
@@ -30,12 +31,12 @@ LARGEST_WHOLE = 1 << 30
 _START = re.compile(r'\s*(?:\{\s*"([Dd]ata)"\s*:\s*)?\[')
 _KEYED = re.compile(r'\s*\{\s*"[0-9]+"\s*:\s*\{')
 """The start of an object of rows whose names are their numeric ids."""
-_PAIR = 12
-"""Bytes of the escapes for a surrogate pair."""
 _SURROGATES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F])"
 )
 """The escapes for a surrogate pair, or, as group 1, the start of an escape for half of one."""
+_ESCAPE, _PAIR = 6, 12
+"""Number of bytes of an escape, and of the escapes for a surrogate pair."""
 
 
 class CutOffError(Exception):
@@ -57,33 +58,37 @@ def starts_array(head: str) -> bool:
     return _START.match(head) is not None or _KEYED.match(head) is not None
 
 
-def read_array(handle: IO[bytes], name: str, head: str) -> Iterator[Any]:
+def read_array(content: Callable[[], IO[bytes]], name: str, head: str) -> Iterator[Any]:
     """Yield the elements of the array in a file, or the Problem of an element.
 
     An element of an object of rows gets its name as `id`.
 
-    `name` is the file's name in messages, and `head` the start of its text.
+    content  a function that opens the file at its start
+    name     the file's name in messages
+    head     the start of its text
 
     Raises CutOffError for a file that is cut off, UnicodeDecodeError for one that is not UTF-8, and
     UsageError for one that is not JSON or has an element without an end.
     """
     start = _START.match(head)
-    for key, element in _entries(handle, name, start[1] if start else None):
+    for key, element in _entries(content, name, start[1] if start else None):
         yield {"id": key, **element} if start is None and isinstance(element, dict) else element
 
 
-def read_entries(handle: IO[bytes], name: str) -> Iterator[tuple[str, Any]]:
+def read_entries(content: Callable[[], IO[bytes]], name: str) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of the object in a file. Raises the errors of `read_array`."""
-    return _entries(handle, name, None)
+    return _entries(content, name, None)
 
 
-def _entries(handle: IO[bytes], name: str, key: str | None) -> Iterator[tuple[str, Any]]:
+def _entries(
+    content: Callable[[], IO[bytes]], name: str, key: str | None
+) -> Iterator[tuple[str, Any]]:
     """Yield the elements of the array or object in a file with their names ("" in an array).
 
     `key` is the field that contains the array.
     """
-    source = _Source(handle, name)
-    # Not ijson.items: the path that it keeps takes memory quadratic in the depth of an element.
+    source = _Source(content(), name)
+    # Not ijson.items: the path that it keeps takes time quadratic in the length of names.
     events = yajl2_c.basic_parse(source, use_float=True, buf_size=CHUNK)
     try:
         for entry in _elements(islice(events, 3 if key else 1, None), source):
@@ -99,46 +104,32 @@ def _entries(handle: IO[bytes], name: str, key: str | None) -> Iterator[tuple[st
         pass
     else:
         return
-    handle.seek(0)
-    for entry_name, element in _load(handle, name, key, source.elements)[source.elements :]:
+    for entry_name, element in _load(content(), name, key, source.elements)[source.elements :]:
         yield entry_name, text_or_problem(element)
 
 
 def _elements(events: Iterator[tuple[str, Any]], source: _Source) -> Iterator[tuple[str, Any]]:
     """Yield the elements of an array or object from the events after its start, up to its end."""
-    parents: list[Any] = []
-    parent: Any = None
-    name = entry_name = ""
+    name, depth, builder = "", 0, ObjectBuilder()
     for event, value in events:
-        if event == "map_key":
+        if event == "map_key" and depth == 0:
             name = value
-            if parent is None:
-                entry_name = name
             continue
         if event == "end_map" or event == "end_array":
-            if parent is None:
+            depth -= 1
+            if depth < 0:
                 return
-            value, parent = parent, parents.pop()
-            if parent is None:
-                yield entry_name, value
-            continue
-        opens = event == "start_map" or event == "start_array"
-        if opens:
-            value = {} if event == "start_map" else []
-        if type(parent) is list:
-            parent.append(value)
-        elif parent is not None:
-            parent[name] = value
-        elif not opens:
-            yield entry_name, value
-        if opens:
-            parents.append(parent)
-            parent = value
-            if len(parents) > MAX_DEPTH:
+        elif event == "start_map" or event == "start_array":
+            depth += 1
+            if depth > MAX_DEPTH:
                 raise UsageError(
                     f"{source.name}: row {source.elements + 1:,} is nested more than {MAX_DEPTH:,} "
                     "levels deep: remove it"
                 )
+        builder.event(event, value)
+        if depth == 0:
+            yield name, builder.value
+            builder = ObjectBuilder()
 
 
 class _HalfPair(Exception):
@@ -155,22 +146,24 @@ class _Source:
         """Bytes since the last element."""
         self.ended = False
         self._handle = handle
-        self._held = b""
-        """Bytes that may begin a surrogate pair. They are passed on with the bytes after them."""
-        if handle.read(len(BOM_UTF8)) != BOM_UTF8:
-            handle.seek(0)
+        self._text = b" " * (_ESCAPE + _PAIR)
+        """The last bytes that were passed on, and bytes that may begin a surrogate pair."""
+        if peek(handle).startswith(BOM_UTF8):
+            handle.read(len(BOM_UTF8))
 
     def read(self, size: int) -> bytes:
-        decided = 0
-        text = b""
-        while size and not decided and not self.ended:
+        ready = b""
+        while size and not ready:
             chunk = self._handle.read(size)
-            self.ended = not chunk
+            self.ended = not chunk and self._text[_ESCAPE:].isspace()
+            if self.ended:
+                break
             self._count(len(chunk))
-            text = self._held + chunk
-            decided = _decided(text, self.ended)
-            self._held = text[decided:]
-        return text[:decided]
+            text = self._text + (chunk or b" " * _PAIR)
+            if b"\\ud" in text or b"\\uD" in text:
+                _refuse_halves(text)
+            ready, self._text = text[_ESCAPE:-_PAIR], text[-_PAIR - _ESCAPE :]
+        return ready
 
     def _count(self, size: int) -> None:
         self.bytes_since += size
@@ -181,20 +174,11 @@ class _Source:
             )
 
 
-def _decided(text: bytes, is_end: bool) -> int:
-    """Return how many bytes of a text hold no half of a surrogate pair, whatever follows.
-
-    Raises _HalfPair for a half whose other half does not follow.
-    """
-    size = len(text)
-    incomplete = -1 if is_end else text.rfind(b"\\", max(size - _PAIR // 2 + 1, 0))
-    if b"\\ud" in text or b"\\uD" in text:
-        for match in _SURROGATES.finditer(text):
-            if match[1] and (is_end or match.start() <= size - _PAIR):
-                raise _HalfPair
-            if match[1]:
-                return match.start()
-    return size if incomplete < 0 else incomplete
+def _refuse_halves(text: bytes) -> None:
+    """Raise _HalfPair for half of a surrogate pair with enough text before and behind it."""
+    for match in _SURROGATES.finditer(text):
+        if match[1] and _ESCAPE <= match.start() <= len(text) - _PAIR:
+            raise _HalfPair
 
 
 def _load(handle: IO[bytes], name: str, key: str | None, count: int) -> list[tuple[str, Any]]:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
-import codecs
-import contextlib
-import gzip
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import msgspec
 
@@ -23,20 +17,14 @@ from rag_rewards.datasets.json_array import (
     text_or_problem,
 )
 from rag_rewards.errors import UsageError
-from rag_rewards.files.compression import damage_errors, open_zstandard
-from rag_rewards.files.lines import check_line, read_line
+from rag_rewards.files.compression import DamagedError, content_of, peek
+from rag_rewards.files.lines import numbered_lines, skip_to_lines
 from rag_rewards.files.parquet import parquet_lines
 from rag_rewards.files.version import unchanged
 
 Record = tuple[int, Any]
 """The number of a line or of an element, from 1, and its value."""
 
-_HEAD = 1 << 16
-_COMPRESSED: dict[bytes, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\x28\xb5\x2f\xfd": open_zstandard,
-}
 _POINTER = "version https://git-lfs"
 
 
@@ -82,35 +70,28 @@ class Records:
         self._check()
 
     def _all(self) -> Iterator[Record]:
-        self._raw.seek(0)
         if self.path.endswith(".parquet"):
+            self._raw.seek(0)
             for number, line in parquet_lines(self._raw, self.path, check=self._check):
                 yield number, json.loads(line)
             return
-        magic = self._raw.read(4)
-        self._raw.seek(0)
-        opener = next(
-            (opener for start, opener in _COMPRESSED.items() if magic.startswith(start)), None
-        )
-        # The context closes the decompressor and not the file, which may be read again.
-        with opener(self._raw) if opener else contextlib.nullcontext(self._raw) as handle:
-            unreadable: tuple[type[Exception], ...] = (OSError, *damage_errors())
-            try:
-                yield from self._records(cast("IO[bytes]", handle))
-            except UnicodeDecodeError as error:
-                raise UsageError(
-                    f"{self.path} is not UTF-8 text ({error.reason}): convert it to UTF-8"
-                ) from None
-            except CutOffError as error:
-                raise self._cut_off(error.count) from None
-            except unreadable as error:
-                raise UsageError(
-                    f"{self.path} is incomplete or damaged ({error}): download it again"
-                ) from None
+        try:
+            yield from self._records(self._content())
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{self.path} is not UTF-8 text ({error.reason}): convert it to UTF-8"
+            ) from None
+        except CutOffError as error:
+            raise self._cut_off(error.count) from None
+        except DamagedError as error:
+            raise UsageError(f"{self.path} {error}; download it again") from None
+
+    def _content(self) -> IO[bytes]:
+        """Open the decompressed content at its start."""
+        return content_of(self._raw)
 
     def _records(self, handle: IO[bytes]) -> Iterator[Record]:
-        head = handle.read(_HEAD)
-        start = head.decode("utf-8-sig", "ignore").lstrip()
+        start = peek(handle).decode("utf-8-sig", "ignore").lstrip()
         if not start:
             raise UsageError(f"{self.path} is empty")
         if start.startswith("<"):
@@ -119,35 +100,32 @@ class Records:
             raise UsageError(
                 f"{self.path} is a Git LFS pointer: run `git lfs pull` to get the file"
             )
-        handle.seek(0)
         if starts_array(start):
-            return enumerate(read_array(handle, self.path, start), start=1)
+            return enumerate(read_array(self._content, self.path, start), start=1)
+        skip_to_lines(handle, self.path)
         return self._lines(handle)
 
     def _lines(self, handle: IO[bytes]) -> Iterator[Record]:
-        number, line, fault = 0, b"", ""
-        lines = iter(partial(read_line, handle), b"")
-        for number, line in enumerate(lines, start=1):
-            check_line(line, number, self.path)
-            if fault:
-                yield number - 1, Problem("not JSON", fault)
-                fault = ""
-            if line.isspace():
-                continue
+        number, line = 0, b""
+        fault: tuple[int, Problem] | None = None
+        for number, line in numbered_lines(handle, self.path, check=self._check):
+            if fault is not None:
+                yield fault
+                fault = None
             try:
-                yield number, _decoded(line.removeprefix(codecs.BOM_UTF8))
+                yield number, _decoded(line)
             except (ValueError, RecursionError) as error:
-                fault = str(error)
-        if not fault:
+                fault = number, Problem("not JSON", str(error))
+        if fault is None:
             return
         if line.startswith(b"{") and not line.endswith(b"\n"):
             raise self._cut_off(number - 1)
         if number == 1:
             raise UsageError(
-                f"{self.path} is neither JSON lines, a JSON array nor Parquet ({fault}): choose "
-                "the file of a data set"
+                f"{self.path} is neither JSON lines, a JSON array nor Parquet "
+                f"({fault[1].detail}): choose the file of a data set"
             )
-        yield number, Problem("not JSON", fault)
+        yield fault
 
     def _cut_off(self, rows: int) -> UsageError:
         return UsageError(

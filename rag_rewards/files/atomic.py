@@ -37,11 +37,8 @@ def new_file(
     temporary file is removed. Raises OSError with a reason in `strerror`.
     """
     if is_remote(str(path)):
-        with tempfile.NamedTemporaryFile() as handle:
-            yield cast("IO[bytes]", handle)
-            handle.flush()
-            if handle.tell() or keep_empty:
-                upload(Path(handle.name), str(path))
+        with _new_object(str(path), keep_empty) as handle:
+            yield handle
         return
     target = Path(local_path(str(path)))
     if temporary is None:
@@ -63,6 +60,16 @@ def new_file(
         temporary.unlink(missing_ok=True)
     if sync:
         sync_folder(target.parent)
+
+
+@contextmanager
+def _new_object(url: str, keep_empty: bool) -> Iterator[IO[bytes]]:
+    """Open a temporary file that is uploaded at the end of the block."""
+    with tempfile.NamedTemporaryFile() as handle:
+        yield cast("IO[bytes]", handle)
+        handle.flush()
+        if handle.tell() or keep_empty:
+            upload(Path(handle.name), url)
 
 
 def write_file(path: str | Path, data: bytes) -> None:

@@ -1,11 +1,12 @@
-"""Compressed files of rows: gzip and Zstandard, which are read and written as streams."""
+"""Compressed files of rows, as streams: gzip, Zstandard, and bzip2, which is only read."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import zlib
-from gzip import BadGzipFile, GzipFile
+from bz2 import BZ2File
+from gzip import GzipFile
 from importlib import import_module
 from io import BufferedReader, RawIOBase
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import IO, Any, cast
 
 from rag_rewards.errors import needs_extra
 
-GZIP, ZSTANDARD = ".gz", ".zst"
-MAGIC = {b"\x1f\x8b": GZIP, b"\x28\xb5\x2f\xfd": ZSTANDARD}
+GZIP, BZIP2, ZSTANDARD = ".gz", ".bz2", ".zst"
+MAGIC = {b"\x1f\x8b": GZIP, b"BZh": BZIP2, b"\x28\xb5\x2f\xfd": ZSTANDARD}
 """The first bytes of compressed files, and the suffix of their names."""
 _ZSTANDARD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _START = 256
@@ -82,6 +83,13 @@ class _JoinedFile(RawIOBase):
         return len(data)
 
 
+def content_of(file: IO[bytes]) -> IO[bytes]:
+    """Return the content of an open file from its start, decompressed if it is compressed."""
+    file.seek(0)
+    compression = compression_in(file)
+    return file if compression is None else decompressed(file, compression)
+
+
 def decompressed(handle: IO[bytes], compression: str) -> BufferedReader:
     """Return the content of a compressed file, of all its members (gzip) or frames (Zstandard).
 
@@ -102,11 +110,18 @@ class _DecompressedFile(RawIOBase):
 
     def __init__(self, handle: IO[bytes], compression: str) -> None:
         self._damage = ""
+        source = cast("IO[bytes]", _PipeReader(handle))
+        self._errors: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error)
         self._file: Any
         if compression == GZIP:
-            self._file = GzipFile(fileobj=cast("IO[bytes]", _PipeReader(handle)), mode="rb")
+            self._file = GzipFile(fileobj=source, mode="rb")
+        elif compression == BZIP2:
+            self._file = BZ2File(source)
         else:
-            self._file = open_zstandard(cast("IO[bytes]", _PipeReader(handle)))
+            zstd = zstandard()
+            limit = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
+            self._file = zstd.ZstdFile(source, "rb", options=limit)
+            self._errors += (zstd.ZstdError,)
 
     def readable(self) -> bool:
         return True
@@ -116,7 +131,9 @@ class _DecompressedFile(RawIOBase):
             raise DamagedError(self._damage)
         try:
             data = self._file.read1(len(buffer))
-        except damage_errors() as error:
+        except self._errors as error:
+            if isinstance(error, OSError) and error.errno is not None:  # not of the library
+                raise
             what = "is cut off" if isinstance(error, EOFError) else "is damaged"
             self._damage = f"{what}: {error}"
             raise DamagedError(self._damage) from None
@@ -124,21 +141,7 @@ class _DecompressedFile(RawIOBase):
         return len(data)
 
 
-def open_zstandard(handle: IO[bytes]) -> IO[bytes]:
-    """Return the content of a Zstandard file. A file that needs more than 128 MiB is refused."""
-    zstd = zstandard()
-    limit = {zstd.DecompressionParameter.window_log_max: _LARGEST_WINDOW}
-    file: IO[bytes] = zstd.ZstdFile(handle, "rb", options=limit)
-    return file
-
-
 # --- writing -------------------------------------------------------------------------------------
-
-
-def check_compression(compression: str) -> None:
-    """Raise MissingExtraError if the library of a compression is not installed."""
-    if compression == ZSTANDARD:
-        zstandard()
 
 
 def _compressor(handle: IO[bytes], compression: str) -> IO[bytes]:
@@ -164,12 +167,6 @@ def compress(source: Path, target: IO[bytes], compression: str) -> None:
         compressor.write(b"")  # so that a file without rows is complete as well
         while block := plain.read(_BLOCK):
             compressor.write(block)
-
-
-def damage_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of the libraries for a compressed file that is cut off or damaged."""
-    loaded = sys.modules.get(_ZSTANDARD)
-    return (EOFError, zlib.error, BadGzipFile, *((loaded.ZstdError,) if loaded else ()))
 
 
 def zstandard() -> Any:

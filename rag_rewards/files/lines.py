@@ -25,7 +25,6 @@ CHECKED_BYTES = 1 << 19
 """Number of bytes after which a reader looks whether another process has changed the file."""
 _ARRAY_OF_ROWS = re.compile(rb"\s{0,64}\[\s{0,64}\{")
 _OTHER_FORMATS = {
-    b"BZh": "is compressed with bzip2: decompress it first (bunzip2), or compress it with gzip",
     b"\xfd7zXZ": "is compressed with xz: decompress it first (unxz), or compress it with gzip",
     b"PK\x03\x04": "is a zip archive: unpack it first (unzip)",
     b"\xff\xfe": "is UTF-16: convert it to UTF-8",

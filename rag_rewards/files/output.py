@@ -11,11 +11,7 @@ from typing import IO
 
 from rag_rewards.errors import UsageError
 from rag_rewards.files.atomic import new_file, sync_folder, upload
-from rag_rewards.files.compression import (
-    check_compression,
-    compress,
-    compression_of,
-)
+from rag_rewards.files.compression import ZSTANDARD, compress, compression_of, zstandard
 from rag_rewards.files.lock import lock, open_locked
 from rag_rewards.files.storage import base_name, check_name, is_remote, local_path, staging_folder
 from rag_rewards.files.version import FileVersion
@@ -142,13 +138,22 @@ class Output:
         return None if version is None else version.size
 
     def _publish(self, partial: Path, target: Path) -> None:
-        """Replace the target by the partial file, which is still locked."""
-        if self._compression is None:
+        """Replace the target by the partial file, which is still locked, or by its conversion."""
+        if not self._is_converted:
             partial.replace(target)
             return
-        with new_file(target, temporary=temporary_of(target)) as handle:
-            compress(partial, handle, self._compression)
+        with new_file(target, temporary=target.with_name(target.name + ".made")) as handle:
+            self._convert(partial, handle)
         partial.unlink()
+
+    @property
+    def _is_converted(self) -> bool:
+        """Whether the output differs from the partial file."""
+        return self._compression is not None
+
+    def _convert(self, partial: Path, handle: IO[bytes]) -> None:
+        """Write the output to `handle` from the complete partial file."""
+        compress(partial, handle, str(self._compression))
 
     def close(self) -> None:
         """Flush and release the lock. Without `commit` the rows remain in the partial file."""
@@ -204,7 +209,8 @@ def refuse_suffix(path: str) -> None:
     if path.endswith(".parquet" + compression):
         name = path.removesuffix(compression)
         raise UsageError(f"{path}: Parquet compresses its columns itself: write {name}")
-    check_compression(compression)
+    if compression == ZSTANDARD:
+        zstandard()  # the error, if its library is not installed
 
 
 def refuse_second_run(path: str) -> None:
@@ -225,11 +231,6 @@ def partial_of(path: str) -> Path | None:
         return None
     target = local_target(path)
     return target.with_name(target.name + ".partial")
-
-
-def temporary_of(target: Path) -> Path:
-    """Return where an output is that is converted from the partial file."""
-    return target.with_name(target.name + ".made")
 
 
 def local_target(path: str) -> Path:

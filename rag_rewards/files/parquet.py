@@ -11,9 +11,8 @@ from typing import IO, Any
 import msgspec
 
 from rag_rewards.errors import UsageError, needs_extra
-from rag_rewards.files.atomic import new_file
 from rag_rewards.files.lines import check_line
-from rag_rewards.files.output import Output, temporary_of
+from rag_rewards.files.output import Output
 from rag_rewards.files.parquet_columns import scored_columns
 from rag_rewards.files.version import unchanged
 from rag_rewards.rows import Line
@@ -139,17 +138,19 @@ class ParquetOutput(Output):
         if self.partial is None:
             raise UsageError(f"{path} is not a regular file: write Parquet to a regular file")
 
-    def _publish(self, partial: Path, target: Path) -> None:
+    @property
+    def _is_converted(self) -> bool:
+        return True
+
+    def _convert(self, partial: Path, handle: IO[bytes]) -> None:
+        unfit = (self._pa.ArrowException, msgspec.MsgspecError, ArithmeticError, ValueError)
         try:
-            self._convert(partial, target)
-        except (
-            self._pa.ArrowException,
-            msgspec.MsgspecError,
-            ArithmeticError,
-            ValueError,
-        ) as error:
+            schema = self._schema(partial)
+            with self._pq.ParquetWriter(handle, schema) as writer:
+                for rows in _row_blocks(partial, self._nested):
+                    writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
+        except unfit as error:
             raise self._unfit(str(error), partial) from None
-        partial.unlink()
 
     def _unfit(self, reason: str, partial: Path) -> UsageError:
         """Return the error for rows that Parquet cannot represent."""
@@ -157,15 +158,6 @@ class ParquetOutput(Output):
             f"cannot write {self.path}: {reason}. The scored rows are in {partial}, as JSON "
             "lines. Change the rows, or write JSON lines (-o NAME.jsonl)"
         )
-
-    def _convert(self, partial: Path, target: Path) -> None:
-        schema = self._schema(partial)
-        with (
-            new_file(target, temporary=temporary_of(target)) as handle,
-            self._pq.ParquetWriter(handle, schema) as writer,
-        ):
-            for rows in _row_blocks(partial, self._nested):
-                writer.write_table(self._pa.Table.from_pylist(rows, schema=schema))
 
     def _schema(self, lines: Path) -> Any:
         """Return a schema that fits every row. A column without any value becomes text."""

@@ -57,13 +57,11 @@ def file_system(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def remote_errors(path: str, kind: type[UsageError] | None = None) -> Iterator[None]:
+def remote_errors(path: str) -> Iterator[None]:
     """Give the errors of pyarrow a short reason and the path, as those of local files."""
     try:
         yield
     except OSError as error:
-        if kind is not None:
-            raise kind(f"cannot read {path}: {_reason(error)}") from None
         raise OSError(error.errno or errno.EIO, _reason(error), path) from None
 
 

@@ -60,7 +60,7 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
 
     A path may be the URL of an object store. A folder, and a pattern such as `rollouts.*jsonl`,
     open all files that match, in the order of their names; their lines are numbered as those of one
-    file. JSON lines may be compressed with gzip or Zstandard, which their first bytes show.
+    file. JSON lines may be compressed with gzip, Zstandard or bzip2, which their first bytes show.
     `columns` renames columns of other schemas; see `ColumnMap`.
 
     With `growing`, a file may become longer while it is read, and a last line that is still being
@@ -69,7 +69,10 @@ def open_source(path: str, columns: str | None = None, *, growing: bool = False)
     """
     columns_of_fields = ColumnMap.of(columns)
     paths = None if path == "-" else input_files(path)
-    source = _open(path, growing) if paths is None else _open_all(paths, growing)
+    if paths is None:
+        source = _open(path, growing)
+    else:
+        source = Source(_lines_of_all(paths, growing), None)
     if growing:
         source.lines, source.handle = _finished(source.lines), None
     if columns is not None:
@@ -95,12 +98,8 @@ def is_splittable(path: str) -> bool:
         return is_remote(path) or os.path.getsize(local_path(path)) > 0
 
 
-def _open_all(paths: Sequence[str], growing: bool) -> Source:
-    """Open several files, one after the other, as one source."""
-    return Source(_lines_of_all(paths, growing), None)
-
-
 def _lines_of_all(paths: Sequence[str], growing: bool) -> Iterator[Line]:
+    """Yield the lines of several files, one after the other, numbered as those of one file."""
     first = 0
     for path in paths:
         if FileVersion.of(path) is None:  # removed since the pattern was read

@@ -162,12 +162,13 @@ def _remote_files(path: str) -> list[str] | None:
     if any(character in base for character in "*["):
         root = key[: min(key.find(character) for character in "*[" if character in key)]
         root = root.rpartition("/")[0]
-        matches = [name for name in _listing(files, root, path) if _matches(name, key)]
+        names = _listing(files, root, path, recursive=True)
+        matches = [name for name in names if _matches(name, key)]
         if not matches:
             raise UsageError(f"no file matches {path}")
         prefix = base[: len(base) - len(key)]
         return [f"{prefix}{name}{mark}{query}" for name in matches]
-    with remote_errors(path, UsageError):
+    with reading(path), remote_errors(path):
         is_file = files.get_file_info(key).is_file
     if is_file:
         return None
@@ -186,17 +187,17 @@ def names_in(folder: str) -> list[str]:
         path = local_path(folder)
         return sorted(os.listdir(path)) if os.path.isdir(path) else []
     files, key = file_system(folder)
-    start = len(key.rstrip("/")) + 1
-    names = (name[start:] for name in _listing(files, key.rstrip("/"), folder))
-    return [name for name in names if "/" not in name]
+    keys = _listing(files, key.rstrip("/"), folder, recursive=False)
+    return [name.rpartition("/")[2] for name in keys]
 
 
-def _listing(files: Any, folder: str, path: str) -> list[str]:
-    """Return the keys of all files under a folder, sorted."""
+def _listing(files: Any, folder: str, path: str, *, recursive: bool) -> list[str]:
+    """Return the keys of the files in a folder, sorted, also of its subfolders if `recursive`."""
     from pyarrow.fs import FileSelector
 
-    with remote_errors(path, UsageError):
-        infos = files.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+    selector = FileSelector(folder, recursive=recursive, allow_not_found=True)
+    with reading(path), remote_errors(path):
+        infos = files.get_file_info(selector)
     return sorted(info.path for info in infos if info.is_file)
 
 

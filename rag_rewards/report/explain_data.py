@@ -20,7 +20,7 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.scorer import Scorer
-from rag_rewards.tables.kinds import read_rollouts, refuse_swapped_arguments
+from rag_rewards.tables.rollouts import read_rollouts, refuse_swapped_arguments
 from rag_rewards.tables.score import scorer_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import UsageError
-from rag_rewards.files.sinks import open_output
+from rag_rewards.files.output import write_whole
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -88,9 +88,4 @@ def write_page(path: str, text: str) -> None:
     """Write a page or a picture. The file gets its name when it is complete."""
     if path.endswith(".parquet"):
         raise UsageError(f"{path}: a page is written as .html, a picture as .svg")
-    output = open_output(path)
-    try:
-        output.write(text.encode("utf-8", "replace"))
-        output.commit()
-    finally:
-        output.close()
+    write_whole(path, text.encode("utf-8", "replace"))

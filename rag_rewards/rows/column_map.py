@@ -141,7 +141,7 @@ class ColumnMap:
         >>> ColumnMap.of("response=completion").unread(["completion", "seed"])
         ['seed']
         """
-        paths = [path for paths in self.columns.values() for path in paths]
+        paths = [_named(path, present) for paths in self.columns.values() for path in paths]
         mapped = {path.partition(".")[0] for path in paths} | set(paths)
         return [name for name in present if name not in mapped]
 

@@ -1,4 +1,4 @@
-"""Data frames of pandas, polars and others, and Arrow tables, as tables.
+"""Data frames of pandas, polars and others, Arrow tables, and `datasets.Dataset`, as tables.
 
 narwhals provides one interface to all of them.
 """
@@ -34,7 +34,7 @@ class FrameTable:
 
     def _series(self, name: str, column: Column) -> nw.Series[Any]:
         backend = self.frame.implementation
-        dtype = dtype_of(column)
+        dtype = _dtype_of(column)
         if backend.is_pandas_like() and dtype.is_nested():
             dtype = None  # a column of Python objects, as pandas users expect
         return nw.new_series(name, list(column.values), dtype, backend=backend)
@@ -43,7 +43,25 @@ class FrameTable:
         return len(self.frame)
 
 
-def dtype_of(column: Column) -> Any:
+class DatasetTable(FrameTable):
+    """A data set of the package datasets, with the order and the selection of its rows."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data.with_format("arrow")[:])
+        self.data = data
+
+    def with_columns(self, columns: Mapping[str, Column]) -> Any:
+        from datasets import Dataset, concatenate_datasets
+
+        if not len(self):  # concatenate_datasets drops the columns of empty data sets
+            return Dataset(super().with_columns(columns))
+        new = [self._series(name, column) for name, column in columns.items()]
+        others = self.data.remove_columns([name for name in columns if name in self.columns])
+        frame = self.frame.select(*new).to_native()
+        return concatenate_datasets([others, Dataset(frame)], axis=1)
+
+
+def _dtype_of(column: Column) -> Any:
     """Return the type of a new column, which is the same for any values."""
     if column.kind == "text":
         return nw.String()

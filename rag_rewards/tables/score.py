@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,13 @@ from rag_rewards.rollout import Rollout, ScoreOrError, Scores
 from rag_rewards.rows.column_map import ColumnMap, with_column_hint
 from rag_rewards.rows.scored import score_fields
 from rag_rewards.scorer import Scorer
-from rag_rewards.tables.fields import first_row, rollouts_of
-from rag_rewards.tables.kinds import are_rollouts, read_table, refuse_swapped_arguments
+from rag_rewards.tables.rollouts import (
+    are_rollouts,
+    first_row,
+    read_table,
+    refuse_swapped_arguments,
+    rollouts_of,
+)
 from rag_rewards.tables.table import Column, Table
 
 if TYPE_CHECKING:
@@ -79,18 +84,38 @@ def score(
     table = read_table(data)
     with scorer_of(recipe, settings, hardened, models) as scorer:
         new = _new_columns(scorer, table, ColumnMap.of(columns), group_size)
-    return table.with_columns(new.named(prefix))
+    named = {prefix + name: column for name, column in new.items()}
+    _refuse_own_columns(table.columns, named)
+    return table.with_columns(named)
 
 
 def _new_columns(
     scorer: Scorer, table: Table, columns: ColumnMap, group_size: int | None
-) -> _Columns:
-    """Return the scores of the rows of a table."""
+) -> dict[str, Column]:
+    """Return the scores of the rows of a table as columns."""
     together = scorer.scope == "group" or scorer.has_models
-    names = dict.fromkeys(name for recipe in scorer.recipes for name in recipe.component_names)
-    new = _Columns(table, tuple(names), columns, scorer.read_fields)
+    row = first_row(table, columns.unread(table.columns))
+    values: dict[str, list[Any]] = {name: [] for name in (*NEW_COLUMNS, "turn_rewards")}
     for rollouts in rollouts_of(table, columns, len(table) or 1 if together else CHUNK):
-        new.add(rollouts, _results(scorer, rollouts, group_size))
+        results = _results(scorer, rollouts, group_size)
+        for rollout, result in zip(rollouts, results, strict=True):
+            if isinstance(rollout, Rollout) and not isinstance(result, RolloutError):
+                fields = score_fields(rollout, result)
+                fields["components"] = fields["components"] or None
+            else:
+                error = result if isinstance(result, RolloutError) else RolloutError("no score")
+                fields = {"error": str(with_column_hint(error, row, scorer.read_fields))}
+            for name, column in values.items():
+                column.append(fields.get(name))
+    names = dict.fromkeys(name for recipe in scorer.recipes for name in recipe.component_names)
+    new = {
+        "reward": Column(values["reward"], "number"),
+        "components": Column(values["components"], "mapping", tuple(names)),
+        "correct": Column(values["correct"], "number"),
+        "error": Column(values["error"], "text"),
+    }
+    if any(entries is not None for entries in values["turn_rewards"]):
+        new["turn_rewards"] = Column(values["turn_rewards"], "numbers")
     return new
 
 
@@ -126,51 +151,6 @@ def _results(
         return scorer.score_each(rollouts)
     groups = group_by_position(len(rollouts), group_size)
     return scorer.score_each(rollouts, groups)
-
-
-class _Columns:
-    """The values of the new columns."""
-
-    def __init__(
-        self,
-        table: Table,
-        component_names: Sequence[str],
-        columns: ColumnMap,
-        read: Collection[str],
-    ) -> None:
-        self.present = table.columns
-        self._first_row = first_row(table, columns.unread(table.columns))
-        self._read = read
-        self.component_names = tuple(component_names)
-        self._values: dict[str, list[Any]] = {name: [] for name in (*NEW_COLUMNS, "turn_rewards")}
-
-    def add(
-        self, rollouts: Sequence[Rollout | RolloutError], results: Sequence[ScoreOrError]
-    ) -> None:
-        for rollout, result in zip(rollouts, results, strict=True):
-            fields: dict[str, Any] = {}
-            if isinstance(result, RolloutError) or isinstance(rollout, RolloutError):
-                error = result if isinstance(result, RolloutError) else RolloutError("no score")
-                fields["error"] = str(with_column_hint(error, self._first_row, self._read))
-            else:
-                fields = score_fields(rollout, result)
-                fields["components"] = fields["components"] or None
-            for name, values in self._values.items():
-                values.append(fields.get(name))
-
-    def named(self, prefix: str) -> dict[str, Column]:
-        """Return the columns by name. Raises UsageError if a column of the user has a name."""
-        columns = {
-            "reward": Column(self._values["reward"], "number"),
-            "components": Column(self._values["components"], "mapping", self.component_names),
-            "correct": Column(self._values["correct"], "number"),
-            "error": Column(self._values["error"], "text"),
-        }
-        if any(entries is not None for entries in self._values["turn_rewards"]):
-            columns["turn_rewards"] = Column(self._values["turn_rewards"], "numbers")
-        new = {prefix + name: column for name, column in columns.items()}
-        _refuse_own_columns(self.present, new)
-        return new
 
 
 def _refuse_own_columns(present: Sequence[str], new: Mapping[str, Any]) -> None:

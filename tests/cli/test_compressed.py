@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import os
@@ -21,9 +22,10 @@ zstd = (
     else pytest.importorskip("backports.zstd")
 )
 
-COMPRESS = {".gz": gzip.compress, ".zst": zstd.compress}
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".zst": zstd.compress}
 DECOMPRESS = {".gz": gzip.decompress, ".zst": zstd.decompress}
 both = pytest.mark.parametrize("suffix", [".gz", ".zst"])
+inputs = pytest.mark.parametrize("suffix", COMPRESS)
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def scored(cli, rows, tmp_path):
 # --- input ---------------------------------------------------------------------------------------
 
 
-@both
+@inputs
 @pytest.mark.parametrize("members", [1, 3], ids=["one member", "three members"])
 @pytest.mark.parametrize("options", [[], ["--sort"], ["--workers", "2"]])
 @pytest.mark.parametrize("name", ["in.jsonl", "in.txt"])
@@ -62,13 +64,13 @@ def test_compressed_rows_are_read_as_others(
     assert json.loads((tmp_path / "out.jsonl.errors.jsonl").read_bytes())["line"] == 351
 
 
-@both
+@inputs
 def test_compressed_standard_input(cli, rows, scored, suffix):
     result = cli("score", "-", "-r", "arena", stdin=COMPRESS[suffix](rows.read_bytes()), code=3)
     assert result.out.encode() == scored
 
 
-@both
+@inputs
 def test_first_bytes_that_arrive_one_by_one(write, arena, suffix):
     data = COMPRESS[suffix](write([arena()]).read_bytes())
     process = subprocess.Popen(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import lzma
@@ -58,7 +57,6 @@ def test_invalid_outputs(cli, write, arena, tmp_path):
 @pytest.mark.parametrize(
     ("convert", "message"),
     [
-        (bz2.compress, "is compressed with bzip2: decompress it first"),
         (lzma.compress, "is compressed with xz: decompress it first"),
         (lambda data: gzip.compress(gzip.compress(data)), "is compressed twice"),
         (lambda data: gzip.compress(b"PAR1" + data), "is a Parquet file"),

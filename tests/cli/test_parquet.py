@@ -39,6 +39,13 @@ def test_input_and_output(cli, write, arena, tmp_path):
     ]
 
 
+def test_a_parquet_output_keeps_its_permissions(cli, write, arena, tmp_path):
+    out = tmp_path / "out.parquet"
+    out.touch(0o600)
+    cli("score", write([arena()]), "-r", "arena", "-o", out, code=0)
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
 def test_jsonl_and_parquet_have_equal_scores(cli, write, tmp_path, likely):
     rows = [likely(id=str(i), group=f"g{i // 3}") for i in range(6)]
     source = tmp_path / "in.parquet"

@@ -85,6 +85,13 @@ def test_columns_of_other_names(make: Any) -> None:
     assert [row["reward"] for row in rows_of(scored)] == [2.0, 1.0]
 
 
+def test_the_columns_of_a_log_of_trl(make: Any) -> None:
+    """The preset finds the column of the reward function by the end of its name."""
+    log = [{"completion": row["response"], "arena/gold": ["Paris"]} for row in ROWS[:2]]
+    scored = rr.score(make(log), "naive-grpo", columns="trl")
+    assert [row["reward"] for row in rows_of(scored)] == [2.0, 1.0]
+
+
 def test_a_prefix_compares_recipes(make: Any) -> None:
     once = rr.score(make(ROWS[:2]), "naive-grpo", prefix="naive_")
     rows = rows_of(rr.score(once, "truthrl", {"verifier": "exact"}, prefix="truthrl_"))
