@@ -27,7 +27,7 @@ from rag_rewards.cli import main
 from rag_rewards.files.sources import read_rollouts
 from rag_rewards.groups import group_by_key
 from rag_rewards.scorer import Scorer
-from rag_rewards.scoring.dump_rows import Origin, ScoredBatch, dumped_rows
+from rag_rewards.scoring.dump_rows import ScoredBatch, dumped_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -58,8 +58,8 @@ def dumped(step: int) -> list[dict[str, Any]]:
     results = scorer.score_each(rows, groups)
     names = scorer.reward.component_names
     batch = ScoredBatch(rows, results, groups, scorer.signature, names)
-    origin = Origin("b50e13c7", "4f2a91c3", 0)
-    return [json.loads(line) for group in dumped_rows(batch, origin) for line in group]
+    groups_of_lines = dumped_rows(batch, "b50e13c7", "4f2a91c3", 0)
+    return [json.loads(line) for group in groups_of_lines for line in group]
 
 
 RAGAS = [

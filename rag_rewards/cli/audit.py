@@ -60,6 +60,7 @@ class TrainingOptions:
 
 
 TRAINING_DEFAULTS = TrainingOptions()
+TRAIN_PROGRESS = "Show a progress bar for --train. By default, it is shown on a terminal."
 
 
 def audit(
@@ -68,7 +69,7 @@ def audit(
     *,
     columns: Columns = None,
     attack: Sequence[str] = (),
-    progress: Progress = None,
+    progress: Annotated[Progress, Parameter(help=TRAIN_PROGRESS)] = None,
     json: bool = False,
     training: Annotated[
         TrainingOptions, Parameter(name="*", group=Group("Training", sort_key=3))
@@ -87,13 +88,8 @@ def audit(
     ----------
     source
         Apply the attacks to the rows of this file. By default, use built-in rows.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     attack
         Add your own attack, a function, as `module:name`. Repeatable.
-    progress
-        Show a progress bar for --train. By default, it is shown on a terminal.
     json
         Print JSON.
     """

@@ -65,9 +65,6 @@ def calibrate(
     ----------
     sources
         Read rows from these files: JSON lines (.gz, .zst) or .parquet; - is standard input.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     label
         Compare the scores with the labels in this column: true, false, 0, 1, yes, no,
         correct or incorrect. Repeatable.
@@ -82,8 +79,6 @@ def calibrate(
         Write the result as JSON to this file.
     json
         Print JSON.
-    progress
-        Show a progress bar. By default, it is shown on a terminal.
     """
     options = ThresholdFile.of(recipe.spec(required=False)).options(
         sources=sources,

@@ -73,9 +73,6 @@ def evaluate(
     ----------
     sources
         Read rows from these files: JSON lines (.gz, .zst) or .parquet; - is standard input.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     metrics
         Compute these metrics, for example `em,f1(normalizer=triviaqa),pass@8`. Repeatable.
         The page docs/evaluate.md lists all metrics.

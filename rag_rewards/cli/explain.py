@@ -42,9 +42,6 @@ def explain(
     ----------
     source
         Read rows from this file: JSON lines (.gz, .zst) or .parquet; - is standard input.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     row_id
         Explain the row with this id. The id of a row without the field `id` is its line number.
     output

@@ -76,7 +76,22 @@ MODEL_DEFAULTS = ModelGroups()
 RAY_DEFAULTS = RayOptions()
 
 Input = Annotated[str, Parameter(name="IN", group=FILES)]
-Columns = Annotated[str | None, Parameter(group=FILES)]
+Columns = Annotated[
+    str | None,
+    Parameter(
+        group=FILES,
+        help="Read fields from columns of other names, as in "
+        "`response=completion,documents=contexts`, or choose a preset: ragas, trl, verl, openrlhf, "
+        "verifiers or search-r1.",
+    ),
+]
 Output = Annotated[str, Parameter(alias="-o", group=FILES)]
 OptionalOutput = Annotated[str | None, Parameter(alias="-o", group=FILES)]
-Progress = Annotated[bool | None, Parameter(negative="--no-progress", show_default=False)]
+Progress = Annotated[
+    bool | None,
+    Parameter(
+        negative="--no-progress",
+        show_default=False,
+        help="Show a progress bar. By default, it is shown on a terminal.",
+    ),
+]

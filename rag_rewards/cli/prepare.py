@@ -31,6 +31,11 @@ DOCUMENTS = Group("Documents", sort_key=7)
 SUBSET_DEFAULTS = SubsetOptions()
 DOCUMENT_DEFAULTS = DocumentOptions()
 PROMPT_DEFAULTS = PromptOptions()
+COLUMNS = (
+    "Read fields from columns of other names, as in `question=user_input,answers=reference`, or "
+    "choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1. Only for the data set "
+    "`rows`."
+)
 
 
 def prepare(
@@ -38,7 +43,7 @@ def prepare(
     source: Input,
     /,
     *,
-    columns: Columns = None,
+    columns: Annotated[Columns, Parameter(help=COLUMNS)] = None,
     output: Output,
     trainer: Annotated[str, Parameter(alias="-t", group=FILES)] = "none",
     split: Annotated[str | None, Parameter(group=FILES)] = None,
@@ -64,10 +69,6 @@ def prepare(
         other questions, and `rows` is the format of this package.
     source
         Read the data set from this file: JSON, JSON lines (.gz, .bz2) or .parquet.
-    columns
-        Read fields from columns of other names, as in `question=user_input,answers=reference`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1. Only for the data set
-        `rows`.
     output
         Write to this file: .parquet for verl, JSON lines for all other trainers.
     trainer
@@ -79,8 +80,6 @@ def prepare(
     resume
         Do nothing if the output is complete, and start again if it is not. The input and the
         options must be those of the complete run.
-    progress
-        Show a progress bar. By default, it is shown on a terminal.
     recipe
         Use the prompt of this recipe. See `rag-rewards recipes`.
     hardened

@@ -52,17 +52,12 @@ def probe(
     ----------
     source
         Read groups of rollouts from this file, or questions if --model is set.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write one row per question to this file, as JSON lines.
     keep_rollouts
         Write the sampled responses to this file, as rows that `rag-rewards select` reads.
     right_at
         Count a response as correct if `correct` is at least this value.
-    progress
-        Show a progress bar. By default, it is shown on a terminal.
     """
     options = ProbeOptions(
         source=source,

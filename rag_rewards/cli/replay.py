@@ -51,9 +51,6 @@ def replay(
     ----------
     source
         Read rows from this file: JSON lines (.gz, .zst) or .parquet.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     show
         Show this number of rollouts, those with the largest changes.
     json

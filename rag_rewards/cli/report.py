@@ -37,9 +37,6 @@ def report(
     ----------
     sources
         Read scored rows from these files: JSON lines (.gz, .zst) or .parquet; - is standard input.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write the page to this .html file.
     title

@@ -67,9 +67,6 @@ def score(
     ----------
     source
         Read rows from this file: JSON lines (.gz, .zst) or .parquet; - is standard input.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write scored rows to this file: JSON lines (.gz, .zst) or .parquet; - is standard output.
     output_format
@@ -89,8 +86,6 @@ def score(
         Continue an interrupted run: score only the rows that are not in the output yet. The input
         and the options must be those of that run. The record OUTPUT.run.json remains, so that the
         same command finds the complete output.
-    progress
-        Show a progress bar. By default, it is shown on a terminal.
     engine
         Score in processes of this machine (local), or on a Ray cluster (ray). With ray, --workers
         is the number of workers on the cluster, and each of them loads the models.

@@ -64,9 +64,6 @@ def select(
     ----------
     source
         Read groups of scored rollouts from this file; - is standard input.
-    columns
-        Read fields from columns of other names, as in `response=completion,documents=contexts`, or
-        choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1.
     output
         Write one row per question to this file.
     passes

@@ -37,59 +37,40 @@ class ScoredBatch:
         return len(self.rollouts)
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where the rollouts of a batch come from.
+def dumped_rows(batch: ScoredBatch, run_id: str, process: str, first: int) -> list[list[bytes]]:
+    """Return the rows of a batch as lines, in units that belong into one file: groups, or rows.
 
     run_id   identifier of the run, which can have several processes
     process  identifier of the process
     first    number of the first rollout of the batch in this process
-    """
-
-    run_id: str
-    process: str
-    first: int
-
-    def number(self, position: int) -> str:
-        """Return a unique name of a rollout of the batch."""
-        return f"{self.process}.{self.first + position}"
-
-
-def dumped_rows(batch: ScoredBatch, origin: Origin) -> list[list[bytes]]:
-    """Return the rows of a batch as lines, in units that belong into one file: groups, or rows.
 
     A rollout has the id KEY/STEP/PROCESS.NUMBER, where KEY is its id in the data set. The rollouts
     of a complete group have a group of their own, named after the first of them. Other rollouts
     have the group KEY/STEP/RUN, since its members can be in the files of several processes.
     """
     units: Sequence[Sequence[int]] = batch.groups or [[i] for i in range(len(batch))]
-    return [_unit(batch, unit, origin) for unit in units]
+    numbers = [f"{process}.{first + i}" for i in range(len(batch))]
+    return [_unit(batch, unit, run_id, numbers) for unit in units]
 
 
-def _unit(batch: ScoredBatch, positions: Sequence[int], origin: Origin) -> list[bytes]:
+def _unit(
+    batch: ScoredBatch, positions: Sequence[int], run_id: str, numbers: Sequence[str]
+) -> list[bytes]:
     """Return the rows of a group, or of a rollout that is scored by itself."""
     members = [(i, rollout) for i in positions if (rollout := batch.rollouts[i]) is not None]
     if not members:
         return []
-    place = {"group": _group(batch, members, origin), "run": origin.run_id}
+    at, leader = members[0]
+    if batch.groups is None:
+        group = f"{_place(leader, leader.group)}/{run_id}"
+    else:
+        is_common = all(rollout.id == leader.id for _, rollout in members)
+        group = f"{_place(leader, None if is_common else leader.group)}/{numbers[at]}"
+    common = {"group": group, "run": run_id}
     return [
-        _row(
-            rollout,
-            batch.results[i],
-            {"id": f"{_place(rollout)}/{origin.number(i)}"} | place,
-            batch,
-        )
+        _row(rollout, batch.results[i], {"id": f"{_place(rollout)}/{numbers[i]}"} | common, batch)
         for i, rollout in members
     ]
-
-
-def _group(batch: ScoredBatch, members: Sequence[tuple[int, Rollout]], origin: Origin) -> str:
-    """Return the group of a unit: its own if it is complete, else that of its prompt and step."""
-    position, leader = members[0]
-    if batch.groups is None:
-        return f"{_place(leader, leader.group)}/{origin.run_id}"
-    is_common = all(rollout.id == leader.id for _, rollout in members)
-    return f"{_place(leader, None if is_common else leader.group)}/{origin.number(position)}"
 
 
 def with_missing(line: bytes, missing: int) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
+from operator import eq
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,7 +26,7 @@ from rag_rewards.prompts import ANY_FORM, OutputForm
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import build_recipe, definition_of
 from rag_rewards.rewards.decision_threshold import split_decision
-from rag_rewards.rollout import EVIDENCE_FIELDS, Score, ScoreOrError
+from rag_rewards.rollout import EVIDENCE_FIELDS, Score
 from rag_rewards.rows import Line, ScoredRow, Totals, decode_line
 from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.rows.line_groups import LineGroup
@@ -85,8 +87,6 @@ class ReplayResult(msgspec.Struct, kw_only=True):
 
 
 Reward = Recipe | Curriculum
-Pair = tuple[ScoredRow, ScoreOrError, ScoreOrError]
-"""A rollout with its scores before and after the change."""
 
 
 class Variation:
@@ -162,46 +162,220 @@ def _definition_at(reference: str) -> RecipeDefinition | None:
     return value if isinstance(value, RecipeDefinition) else None
 
 
-class _Baseline:
-    """The recipe that scored the rows, by their signatures, which must agree."""
-
-    def __init__(self, variation: Variation) -> None:
-        self.recorded: RecipeSpec | None = None
-        self._variation = variation
-        self._first_line = 0
-        self._text: Any = None
-
-    def check(self, lines: Iterable[Line]) -> None:
-        """Raise UsageError for a row that was scored with other settings than the first row."""
-        for number, line in lines:
-            text = _SIGNED.decode(line).signature
-            if self._first_line and text == self._text:
-                continue
-            try:
-                recorded = self._variation.recorded(text)
-            except UsageError as error:
-                hint = "" if self._variation.changes.recipe else "; or set {recipe}"
-                template = "line {line}: {error}" + hint
-                raise OptionError(template, line=number, error=str(error)) from None
-            if not self._first_line:
-                self.recorded, self._first_line = recorded, number
-            elif recorded != self.recorded:
-                raise UsageError(
-                    f"lines {self._first_line} and {number} were scored with different settings "
-                    f"({_difference(self.recorded, recorded)}): split the file by `signature`"
-                )
-            self._text = text
-
-
-class _Signed(msgspec.Struct):
-    signature: Any = None
-
-
-_SIGNED = msgspec.json.Decoder(_Signed)
 _ROW = msgspec.json.Decoder(ScoredRow)
+_FIRST_ROWS = 1000
+"""The number of rows that are in memory while the first one that decodes is searched."""
+
+
+def replay(
+    source: str,
+    variation: Variation,
+    *,
+    group_size: int | None = None,
+    sort: bool = False,
+    show: int = 5,
+    columns: str | None = None,
+) -> ReplayResult:
+    """Score every group of a file with both settings. Memory holds a few bytes per row.
+
+    If the rewards do not compare rollouts, the rows of a group may be anywhere in the file, as in a
+    dump of a trainer. `show` is the number of rollouts in `most_changed`. Raises UsageError when
+    the rows were not scored with equal settings.
+    """
+    run = _Replay(variation, max(show, 0))
+    with contextlib.closing(open_source(source, columns, growing=True)) as opened:
+        run.are_alone = group_size is None and not _compares_rollouts(opened, variation)
+        for group in read_groups(opened, group_size, sort or run.are_alone):
+            run.add(group)
+    return run.complete_result()
+
+
+def _compares_rollouts(source: Source, variation: Variation) -> bool:
+    """Return whether a reward compares the rollouts of a group, by the first row that decodes.
+
+    Without such a row among the first ones, a recipe that only the signatures name counts as one
+    that compares rollouts.
+    """
+    first: list[Line] = []
+    recorded: RecipeSpec | None = None
+    for line in islice(source.lines, _FIRST_ROWS):
+        first.append(line)
+        row = decode_line(line[1], _ROW)
+        if isinstance(row, ScoredRow):
+            with contextlib.suppress(UsageError):  # it is raised with the number of the line
+                recorded = variation.recorded(_recorded(row, "signature"))
+            break
+    source.lines, source.handle = chain(first, source.lines), None
+    try:
+        return any(reward.scope == "group" for reward in variation.rewards(recorded))
+    except UsageError:
+        return True
+
+
+def _recorded(row: ScoredRow, name: Literal["reward", "signature"]) -> Any:
+    """Return a value that the earlier scoring wrote to a row; None for an invalid one."""
+    try:
+        return getattr(row, name)
+    except RolloutError:
+        return None
+
+
+@dataclass
+class _Replay:
+    """The state of a replay: what scored the rows, and the result so far.
+
+    are_alone  whether no reward compares rollouts: an error of a row is not one of its group
+    """
+
+    variation: Variation
+    show: int
+    are_alone: bool = False
+    result: ReplayResult = field(default_factory=ReplayResult)
+    recorded: RecipeSpec | None = None
+    _rewards: tuple[Reward, Reward] | None = None
+    _first_line: int = 0
+    _signature: Any = None
+    _sums: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def rewards(self) -> tuple[Reward, Reward]:
+        """The rewards before and after the change."""
+        if self._rewards is None:
+            self._rewards = self.variation.rewards(self.recorded)
+        return self._rewards
+
+    def add(self, group: LineGroup) -> None:
+        """Score the rollouts of a group. Raises UsageError for rows with other settings."""
+        rows = self._decoded(group)
+        for number, row in rows:
+            self._check_signature(number, _recorded(row, "signature"))
+        if not rows:
+            return
+        rollouts = [row for _, row in rows]
+        old, new = (Scorer(each).score_each(rollouts, [range(len(rows))]) for each in self.rewards)
+        scored: list[tuple[ScoredRow, float, float]] = []
+        for rollout, before, after in zip(rollouts, old, new, strict=True):
+            if isinstance(before, RolloutError) or isinstance(after, RolloutError):
+                self._fail(1, _message(before if isinstance(before, RolloutError) else after))
+                continue
+            _add_means(self._sums, before, after)
+            if before.value is not None and after.value is not None:
+                scored.append((rollout, before.value, after.value))
+        if scored:
+            self._compare(scored)
+
+    def _decoded(self, group: LineGroup) -> list[tuple[int, ScoredRow]]:
+        """Return the rollouts of a group with their lines, or none if a row of it is in error.
+
+        If no reward compares rollouts, the other rows of the group are returned. A row without an
+        id gets its line number as id.
+        """
+        rows: list[tuple[int, ScoredRow]] = []
+        for number, line in group.lines:
+            row = decode_line(line, _ROW)
+            if isinstance(row, RolloutError):
+                self._fail(1 if self.are_alone else len(group.lines), f"line {number}: {row}")
+                if not self.are_alone:
+                    return []
+                continue
+            rows.append(
+                (number, msgspec.structs.replace(row, id=number) if row.id is None else row)
+            )
+        if group.problem and not self.are_alone:
+            self._fail(len(group.lines), f"line {group.lines[0][0]}: {group.problem}")
+            return []
+        return rows
+
+    def _check_signature(self, number: int, text: Any) -> None:
+        """Raise UsageError for a row that was scored with other settings than the first row."""
+        if self._first_line and text == self._signature:
+            return
+        try:
+            recorded = self.variation.recorded(text)
+        except UsageError as error:
+            hint = "" if self.variation.changes.recipe else "; or set {recipe}"
+            template = "line {line}: {error}" + hint
+            raise OptionError(template, line=number, error=str(error)) from None
+        if not self._first_line:
+            self.recorded, self._first_line = recorded, number
+        elif recorded != self.recorded:
+            raise UsageError(
+                f"lines {self._first_line} and {number} were scored with different settings "
+                f"({_difference(self.recorded, recorded)}): split the file by `signature`"
+            )
+        self._signature = text
+
+    def _fail(self, rows: int, message: str) -> None:
+        self.result.errors += rows
+        self.result.first_error = self.result.first_error or message
+
+    def _compare(self, scored: Sequence[tuple[ScoredRow, float, float]]) -> None:
+        """Add the rewards of the rollouts of a group before and after the change."""
+        result, mark = self.result, _form(self.rewards[1]).answer_mark
+        olds, news = [old for _, old, _ in scored], [new for _, _, new in scored]
+        recorded = [_recorded(rollout, "reward") for rollout, _, _ in scored]
+        result.recorded += len(scored) - recorded.count(None)
+        result.reproduced += sum(map(eq, recorded, olds))
+        result.rows += len(scored)
+        result.without_form += sum(lacks_mark(rollout, mark) for rollout, _, _ in scored)
+        result.groups += 1
+        result.dead_before += len(scored) > 1 and max(olds) == min(olds)
+        result.dead_after += len(scored) > 1 and max(news) == min(news)
+        for (rollout, was, now), a, b in zip(scored, zscores(olds), zscores(news), strict=True):
+            result.changed += was != now
+            result.sign_flips += a * b < 0
+            result.advantage_shift += abs(b - a)
+            if was != now or a != b:
+                change = RolloutChange(str(rollout.id), rollout.key or "", was, now, a, b)
+                result.most_changed.append(change)
+        result.most_changed.sort(key=_size, reverse=True)
+        del result.most_changed[self.show :]
+
+    def complete_result(self) -> ReplayResult:
+        """Return the result with its means, settings and warnings."""
+        result, (before, after) = self.result, self.rewards
+        part = _form(after).answer_part(getattr(after, "name", ""))
+        totals = Totals(rows=result.rows, without_form={part: result.without_form})
+        result.warnings = totals.warnings()
+        result.before, result.after = before.signature, after.signature
+        old, new = _settings(before), _settings(after)
+        result.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}
+        result.means = {name: (a / count, b / count) for name, (a, b, count) in self._sums.items()}
+        result.advantage_shift /= max(result.rows, 1)
+        return result
+
+
+def _form(reward: Reward) -> OutputForm:
+    return reward.output_form if isinstance(reward, Recipe) else ANY_FORM
+
+
+def _message(error: Any) -> str:
+    """Return the text of an error. For missing evidence, it contains how to store evidence."""
+    name = (getattr(error, "path", None) or "").partition(".")[0]
+    if isinstance(error, DataError) and name in EVIDENCE_FIELDS:
+        return f"{error}. Replay calls no model: score the rows with a model and --keep-evidence"
+    return str(error)
+
+
+def _add_means(sums: dict[str, list[float]], old: Score, new: Score) -> None:
+    """Add both values and a count of 1 to the sums of the reward, `correct` and components."""
+    pairs = {"reward": (old.value, new.value), "correct": (old.correct, new.correct)}
+    pairs |= {name: (value, new.components.get(name)) for name, value in old.components.items()}
+    for name, (a, b) in pairs.items():
+        if a is not None and b is not None:
+            total = sums.setdefault(name, [0.0, 0.0, 0.0])
+            total[:] = total[0] + a, total[1] + b, total[2] + 1
+
+
+def _size(change: RolloutChange) -> float:
+    return abs(change.advantage_after - change.advantage_before) + abs(change.after - change.before)
+
+
+# --- settings ------------------------------------------------------------------------------------
 
 
 def _difference(first: RecipeSpec | None, second: RecipeSpec | None) -> str:
+    """Return what differs between two recipes that rows name: the recipes, or three settings."""
     if first is None or second is None or _name(first) != _name(second):
         return f"{_name(first)} and {_name(second)}"
     old, new = _flat(first), _flat(second)
@@ -239,179 +413,3 @@ def _numbered(stages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for i, stage in enumerate(stages)
         for key, value in stage.items()
     }
-
-
-_FIRST_ROWS = 1000
-"""The number of rows that are in memory while the first one that decodes is searched."""
-
-
-def replay(
-    source: str,
-    variation: Variation,
-    *,
-    group_size: int | None = None,
-    sort: bool = False,
-    show: int = 5,
-    columns: str | None = None,
-) -> ReplayResult:
-    """Score every group of a file with both settings. Memory holds a few bytes per row.
-
-    If the rewards do not compare rollouts, the rows of a group may be anywhere in the file, as in a
-    dump of a trainer. `show` is the number of rollouts in `most_changed`. Raises UsageError when
-    the rows were not scored with equal settings.
-    """
-    result = ReplayResult()
-    sums: dict[str, list[float]] = {}
-    baseline = _Baseline(variation)
-    rewards: tuple[Reward, Reward] | None = None
-    with contextlib.closing(open_source(source, columns, growing=True)) as opened:
-        are_alone = group_size is None and not _compares_rollouts(opened, variation)
-        for group in read_groups(opened, group_size, sort or are_alone):
-            rollouts = _decoded(group, result, are_alone)
-            if rollouts:
-                baseline.check(group.lines)
-                rewards = rewards or variation.rewards(baseline.recorded)
-                mark = _form(rewards[1]).answer_mark
-                _add_group(result, sums, _scored(rollouts, *rewards), show, mark)
-    before, after = rewards or variation.rewards(baseline.recorded)
-    part = _form(after).answer_part(getattr(after, "name", ""))
-    result.warnings = Totals(rows=result.rows, without_form={part: result.without_form}).warnings()
-    result.before, result.after = before.signature, after.signature
-    old, new = _settings(before), _settings(after)
-    result.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}
-    result.means = {
-        name: (total[0] / total[2], total[1] / total[2]) for name, total in sums.items()
-    }
-    result.advantage_shift /= max(result.rows, 1)
-    return result
-
-
-def _form(reward: Reward) -> OutputForm:
-    return reward.output_form if isinstance(reward, Recipe) else ANY_FORM
-
-
-def _compares_rollouts(source: Source, variation: Variation) -> bool:
-    """Return whether a reward compares the rollouts of a group, by the first row that decodes.
-
-    Without such a row among the first ones, a recipe that only the signatures name counts as one
-    that compares rollouts.
-    """
-    first: list[Line] = []
-    recorded: RecipeSpec | None = None
-    for number, line in islice(source.lines, _FIRST_ROWS):
-        first.append((number, line))
-        if isinstance(decode_line(line, _ROW), ScoredRow):
-            with contextlib.suppress(UsageError):  # it is raised with the number of the line
-                recorded = variation.recorded(_SIGNED.decode(line).signature)
-            break
-    source.lines, source.handle = chain(first, source.lines), None
-    try:
-        return any(reward.scope == "group" for reward in variation.rewards(recorded))
-    except UsageError:
-        return True
-
-
-def _scored(rollouts: Sequence[ScoredRow], before: Reward, after: Reward) -> Iterable[Pair]:
-    group = [range(len(rollouts))]
-    old, new = Scorer(before).score_each(rollouts, group), Scorer(after).score_each(rollouts, group)
-    return zip(rollouts, old, new, strict=True)
-
-
-def _decoded(group: LineGroup, result: ReplayResult, are_alone: bool) -> list[ScoredRow]:
-    """Return the rollouts of a group, or none if a row of the group is in error.
-
-    If the rewards do not compare rollouts (`are_alone`), the other rows of the group are kept. The
-    lines of rows in error are removed from the group. A row without an id gets its line number as
-    id.
-    """
-    rollouts: list[ScoredRow] = []
-    for number, line in list(group.lines):
-        rollout = decode_line(line, _ROW)
-        if isinstance(rollout, RolloutError):
-            _count_errors(result, 1 if are_alone else len(group.lines), f"line {number}: {rollout}")
-            if not are_alone:
-                return []
-            group.lines.remove((number, line))
-            continue
-        if rollout.id is None:
-            rollout = msgspec.structs.replace(rollout, id=number)
-        rollouts.append(rollout)
-    if group.problem and not are_alone:
-        _count_errors(result, len(group.lines), f"line {group.lines[0][0]}: {group.problem}")
-        return []
-    return rollouts
-
-
-def _count_errors(result: ReplayResult, rows: int, message: str) -> None:
-    result.errors += rows
-    result.first_error = result.first_error or message
-
-
-def _message(error: Any) -> str:
-    """Return the text of an error. For missing evidence, it contains how to store evidence."""
-    field = (getattr(error, "path", None) or "").partition(".")[0]
-    if isinstance(error, DataError) and field in EVIDENCE_FIELDS:
-        return f"{error}. Replay calls no model: score the rows with a model and --keep-evidence"
-    return str(error)
-
-
-def _add_group(
-    result: ReplayResult,
-    sums: dict[str, list[float]],
-    pairs: Iterable[Pair],
-    show: int,
-    mark: str,
-) -> None:
-    scored: list[tuple[ScoredRow, float, float]] = []
-    for rollout, old, new in pairs:
-        if isinstance(old, RolloutError) or isinstance(new, RolloutError):
-            _count_errors(result, 1, _message(old if isinstance(old, RolloutError) else new))
-            continue
-        _add_means(sums, old, new)
-        if old.value is not None and new.value is not None:
-            scored.append((rollout, old.value, new.value))
-            recorded = _recorded_reward(rollout)
-            result.recorded += recorded is not None
-            result.reproduced += recorded == old.value
-    if not scored:
-        return
-    olds, news = [old for _, old, _ in scored], [new for _, _, new in scored]
-    result.rows += len(scored)
-    result.without_form += sum(lacks_mark(rollout, mark) for rollout, _, _ in scored)
-    result.groups += 1
-    result.dead_before += len(scored) > 1 and max(olds) == min(olds)
-    result.dead_after += len(scored) > 1 and max(news) == min(news)
-    for (rollout, was, now), a, b in zip(scored, zscores(olds), zscores(news), strict=True):
-        result.changed += was != now
-        result.sign_flips += a * b < 0
-        result.advantage_shift += abs(b - a)
-        if was != now or a != b:
-            result.most_changed.append(
-                RolloutChange(str(rollout.id), rollout.key or "", was, now, a, b)
-            )
-    result.most_changed.sort(key=_size, reverse=True)
-    del result.most_changed[max(show, 0) :]
-
-
-def _recorded_reward(row: ScoredRow) -> float | None:
-    """Return the reward that the row contains; None for an invalid one."""
-    try:
-        return row.reward
-    except RolloutError:
-        return None
-
-
-def _add_means(sums: dict[str, list[float]], old: Score, new: Score) -> None:
-    """Add both values and a count of 1 to the sums of the reward, `correct` and components."""
-    pairs = {"reward": (old.value, new.value), "correct": (old.correct, new.correct)}
-    pairs |= {name: (value, new.components.get(name)) for name, value in old.components.items()}
-    for name, (a, b) in pairs.items():
-        if a is not None and b is not None:
-            total = sums.setdefault(name, [0.0, 0.0, 0.0])
-            total[0] += a
-            total[1] += b
-            total[2] += 1
-
-
-def _size(change: RolloutChange) -> float:
-    return abs(change.advantage_after - change.advantage_before) + abs(change.after - change.before)

@@ -12,21 +12,25 @@ import atexit
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from logging import LogRecord
+from logging.handlers import QueueListener
 from pathlib import Path
+from queue import Full, Queue
 from typing import Any, Protocol
 
 from rag_rewards.errors import OptionError, RolloutError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import Groups
 from rag_rewards.rollout import Rollout, ScoreOrError
-from rag_rewards.scoring.dump_rows import Origin, ScoredBatch, dumped_rows, with_missing
-from rag_rewards.scoring.rotating_file import RotatingFile, check_path
+from rag_rewards.scoring.dump_rows import ScoredBatch, dumped_rows, with_missing
+from rag_rewards.scoring.rotating_file import RotatingLines, check_path
 from rag_rewards.scoring.run_id import new_run_id
 from rag_rewards.signature import signature_of
 
@@ -113,7 +117,8 @@ class RolloutDump:
         try:
             writer = self._own_writer()
             try:
-                writer.put(_batch(scorer, rollouts, rows, groups, results))
+                if rollouts:
+                    writer.put(_batch(scorer, rollouts, rows, groups, results))
             except Exception as error:
                 writer.lose(len(rollouts), error)
         except Exception as error:
@@ -122,7 +127,7 @@ class RolloutDump:
     def flush(self, timeout: float = EXIT_SECONDS) -> bool:
         """Wait until all rows are written. Return False if this takes longer, in seconds."""
         writer = self._writers.get(os.getpid())
-        return writer is None or writer.flush(timeout)
+        return writer is None or writer.wait(timeout)
 
     @property
     def missing(self) -> int:
@@ -137,9 +142,10 @@ class RolloutDump:
             return writer
         max_bytes = max(int(self.max_mb * (1 << 20)), 1)
         # `setdefault` is atomic. A lock could be held by another thread while a process forks.
-        own = _Writer(RotatingFile(self.path, max_bytes, self.max_files, self._run_id))
+        own = _Writer(self.path, max_bytes, self.max_files, self._run_id)
         writer = self._writers.setdefault(pid, own)
         if writer is own:
+            writer.start()
             atexit.register(_flush_at_exit, weakref.ref(self))
             for other in set(self._writers) - {pid}:
                 del self._writers[other]
@@ -198,103 +204,81 @@ def _lasting_fingerprints(scorer: DumpedScorer) -> Mapping[str, str]:
     return replace(scorer.models, policy=None).fingerprints | {"policy": "weight_version"}
 
 
-class _Writer:
-    """The thread of one process that writes batches to its file."""
+class _Batches(Queue[LogRecord]):
+    """The batches that wait for the disk. The size of the queue is their number of rollouts."""
 
-    def __init__(self, file: RotatingFile) -> None:
+    def _qsize(self) -> int:
+        return sum(len(record.msg) for record in self.queue)
+
+
+class _Writer(RotatingLines):
+    """Writes the batches of one process to its file, in the thread of a listener."""
+
+    def __init__(self, path: Path, max_bytes: int, max_files: int, run_id: str) -> None:
+        super().__init__(path, max_bytes, max_files, run_id)
         self.missing = 0
-        self._file = file
-        self._unmarked = 0
+        self._unstated = 0
         """Missing rollouts that no row states yet."""
-        self._has_warned = False
+        self._counting = threading.Lock()
         self._count = 0
-        self._batches: list[ScoredBatch] = []
-        self._waiting = 0
-        self._condition = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._batches = _Batches(MAX_WAITING)
+        self._listener = QueueListener(self._batches, self)
         identity = f"{socket.gethostname()} {os.getpid()} {time.time_ns()} {id(self)}"
-        self._source = blake2b(identity.encode(), digest_size=4).hexdigest()
+        self._process = blake2b(identity.encode(), digest_size=4).hexdigest()
+
+    def start(self) -> None:
+        self._listener.start()
 
     def put(self, batch: ScoredBatch) -> None:
-        with self._condition:
-            if self._waiting and self._waiting + len(batch) > MAX_WAITING:
-                self.lose(len(batch), "the disk is too slow")
-                return
-            self._batches.append(batch)
-            self._waiting += len(batch)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rag-dump", daemon=True)
-                self._thread.start()
-            self._condition.notify_all()
-
-    def flush(self, timeout: float) -> bool:
-        with self._condition:
-            return self._condition.wait_for(lambda: not self._waiting, timeout)
-
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._batches)
-                batches, self._batches = self._batches, []
-            try:
-                self._write(self._units(batches))
-            except Exception as error:  # the thread must live, and the training must go on
-                self.lose(0, error)
-            with self._condition:
-                self._waiting -= sum(map(len, batches))
-                self._condition.notify_all()
-
-    def _units(self, batches: Sequence[ScoredBatch]) -> list[list[bytes]]:
-        """Return the rows of batches. The rows of a group are in one unit."""
-        units: list[list[bytes]] = []
-        for batch in batches:
-            try:
-                origin = Origin(self._file.run_id, self._source, self._count)
-                rows = dumped_rows(batch, origin)
-            except Exception as error:
-                self.lose(len(batch), error)
-            else:
-                units += rows
-                if left_out := len(batch) - sum(map(len, rows)):
-                    self.lose(left_out, "no valid row")
-            self._count += len(batch)
-        return units
-
-    def _write(self, units: Sequence[Sequence[bytes]]) -> None:
-        """Append the units, as many at once as a file can contain."""
-        block: list[bytes] = []
-        size = 0
-        for unit in units:
-            length = sum(map(len, unit))
-            if block and size + length > self._file.max_bytes:
-                self._append(block)
-                block, size = [], 0
-            block += unit
-            size += length
-        self._append(block)
-
-    def _append(self, rows: list[bytes]) -> None:
-        if not rows:
-            return
-        marked = self._unmarked
         try:
-            self._file.append(b"".join([with_missing(rows[0], marked), *rows[1:]]))
-        except OSError as error:
-            self.lose(len(rows), error.strerror or error)
-        else:
-            with self._condition:
-                self._unmarked -= marked
+            self._batches.put_nowait(logging.makeLogRecord({"msg": batch}))
+        except Full:
+            self.lose(len(batch), "the disk is too slow")
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all batches are written. Return False if this takes longer, in seconds."""
+        with self._batches.all_tasks_done:
+            done = self._batches.all_tasks_done
+            return done.wait_for(lambda: not self._batches.unfinished_tasks, timeout)
+
+    def handle(self, record: LogRecord) -> bool:
+        """Write a batch. The rows of a group are written at once, so that one file has them.
+
+        No lock is held, so that a slow disk does not delay the end of the process.
+        """
+        batch: Any = record.msg
+        first, self._count = self._count, self._count + len(batch)
+        try:
+            units = dumped_rows(batch, self.run_id, self._process, first)
+        except Exception as error:
+            self.lose(len(batch), error)
+            return False
+        if left_out := len(batch) - sum(map(len, units)):
+            self.lose(left_out, "no valid row")
+        for rows in filter(None, units):
+            with self._counting:
+                stated, self._unstated = self._unstated, 0
+            lines = b"".join([with_missing(rows[0], stated), *rows[1:]])
+            self.emit(logging.makeLogRecord({"msg": lines, "rows": len(rows), "stated": stated}))
+        return True
+
+    def handleError(self, record: LogRecord) -> None:
+        """Count the rows that cannot be written, with those that they would have stated."""
+        error = sys.exc_info()[1]
+        with self._counting:
+            self._unstated += vars(record)["stated"]
+        self.lose(vars(record)["rows"], getattr(error, "strerror", None) or error)
 
     def lose(self, rows: int, reason: object) -> None:
-        with self._condition:
+        with self._counting:
+            is_first = not self.missing
             self.missing += rows
-            self._unmarked += rows
-            is_first, self._has_warned = not self._has_warned, True
+            self._unstated += rows
         if is_first:
             log.warning(
                 "rollouts are missing in the dump %s (%s): the training goes on, and the next row "
                 "states their number in `missing_before`",
-                self._file.current or self._file.path,
+                self.baseFilename,
                 reason,
             )
 

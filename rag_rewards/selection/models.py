@@ -1,19 +1,23 @@
-"""The models of a selection: those that a reward needs, and the policy that writes texts."""
+"""The models of `probe` and `select`: those of a reward, and the policy that writes texts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from rag_rewards.errors import OptionError
+from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Policy
 from rag_rewards.files.questions import ErrorLog, Question, ScoresRollouts
-from rag_rewards.loading import RecipeSource, RecipeSpec
+from rag_rewards.groups import Groups
+from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.scorer import Scorer
+from rag_rewards.prompts import Prompt
+from rag_rewards.recipe_object import Recipe
+from rag_rewards.rollout import Rollout, ScoreOrError
+from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.selection.rationales import RationaleScorer
 from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions
 from rag_rewards.selection.trust_align import (
@@ -23,18 +27,39 @@ from rag_rewards.selection.trust_align import (
     TrustAlignScorer,
 )
 from rag_rewards.selection.written_texts import TextSampler, TextScorer
-from rag_rewards.signature import Signature
+from rag_rewards.signature import Signature, signature_of
 
 K = TypeVar("K")
-Purpose = Literal["", "rationale", "trust-align"]
-"""What the rows are scored for: the recipe, ARENA's rationales, or Trust-Align's hallucinations."""
+Purpose = Literal["", "label", "rationale", "trust-align"]
+"""What the rows are scored for: the recipe, correctness, ARENA's rationales, or Trust-Align."""
+
+
+@dataclass(frozen=True)
+class ResponseScorer:
+    """Scores responses that a policy samples for the prompts of the rows."""
+
+    scorer: Scorer
+    keeps_responses = False
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.scorer.prompt
+
+    def request(self, row: Rollout) -> Rollout:
+        return row
+
+    def score_each(
+        self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
+    ) -> Sequence[ScoreOrError]:
+        return self.scorer.score_each(rollouts, groups)
 
 
 @dataclass
 class SelectionModels:
-    """The scorer of the rollouts, and the policy that writes texts from gold data.
+    """The scorer of the rollouts, and the policy that writes texts.
 
-    For rationales, the responses of the rows are the texts unless a policy writes them.
+    For labels, the scorer uses only the recipe's reward for correctness. For rationales, the
+    responses of the rows are the texts unless a policy writes them.
     """
 
     recipe: RecipeSource | None
@@ -53,17 +78,25 @@ class SelectionModels:
     def __post_init__(self) -> None:
         if self.recipe is None:
             return
-        scorer = self.scorer = self.row_scorer = Scorer.load(self.recipe)
+        spec = RecipeSpec.of(self.recipe)
+        if self.purpose == "label":
+            recipe, correctness = _correctness(spec)
+            scorer = Scorer(correctness, prompt=PromptOptions.of(self.options))
+            self.text_scorer = ResponseScorer(scorer)
+        else:
+            scorer = Scorer.load(spec)
+        self.scorer = self.row_scorer = scorer
         if self.purpose == "rationale":
             self.text_scorer = RationaleScorer(scorer)
         elif self.purpose == "trust-align":
             _check_trust_align(scorer)
         if self.options.is_set:  # models are loaded after the recipe was checked
-            hardened = RecipeSpec.of(self.recipe).hardened
-            models = self.options.for_profile(hardened=hardened).load()
+            models = self.options.for_profile(hardened=spec.hardened).load()
             self.policy = models.policy
             scorer.models = replace(models, policy=None)
         self.signature = scorer.signature
+        if self.purpose == "label":
+            self.signature = signature_of(recipe, scorer.models.fingerprints)
         if self.purpose == "rationale" and self.policy is None:
             self.row_scorer = self.text_scorer
         elif self.purpose == "trust-align":
@@ -79,7 +112,8 @@ class SelectionModels:
         path: str,
         sampling: SamplingOptions,
         errors: ErrorLog,
-    ) -> Iterator[tuple[K, Question]]:
+        right_at: float = 1.0,
+    ) -> Generator[tuple[K, Question], None, None]:
         """Yield the questions, with texts of the policy if there is one.
 
         `path` stores the texts, so that the next run continues an interrupted one.
@@ -92,7 +126,7 @@ class SelectionModels:
             self.sampler = Sampler(
                 self.policy, sampling, samples, self.text_scorer.prompt, self.options.truncate
             )
-            yield from TextSampler(self.sampler, self.text_scorer, errors)(questions)
+            yield from TextSampler(self.sampler, self.text_scorer, errors, right_at)(questions)
         finally:
             samples.close()
 
@@ -101,6 +135,22 @@ class SelectionModels:
             self.scorer.close()
         if self.policy is not None:
             asyncio.run(self.policy.close())
+
+
+def _correctness(spec: RecipeSpec) -> tuple[Recipe, Recipe]:
+    """Return a recipe, and its reward for correctness. Raises UsageError without one."""
+    recipe = load_recipe(spec)
+    if not isinstance(recipe, Recipe):
+        raise UsageError(
+            "a curriculum has several recipes: choose the one that decides whether a response is "
+            "correct"
+        )
+    if recipe.correct is None:
+        raise UsageError(
+            f"recipe {recipe.name} does not decide whether a response is correct: choose another "
+            "recipe"
+        )
+    return recipe, replace(recipe, components=(recipe.correct,), total=recipe.correct)
 
 
 def _check_trust_align(scorer: Scorer) -> None:

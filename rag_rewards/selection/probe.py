@@ -7,42 +7,33 @@ requests no response twice.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
-from rag_rewards.evidence.protocols import Policy
 from rag_rewards.files.output import Output, refuse_second_run
 from rag_rewards.files.output_check import refuse_overwriting_with_card
 from rag_rewards.files.progress import NoProgress
 from rag_rewards.files.questions import (
     ErrorLog,
     Question,
-    QuestionRow,
     Questions,
     check_right_at,
     has_response,
-    question_of,
     read_question_row,
 )
 from rag_rewards.files.sources import Source, open_source
-from rag_rewards.groups import first_error
-from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
+from rag_rewards.loading import RecipeSource
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.recipe_object import Recipe
 from rag_rewards.report.progress import ProgressBar
-from rag_rewards.rollout import Rollout
-from rag_rewards.rows import Line, Totals
-from rag_rewards.scorer import PromptOptions, Scorer
+from rag_rewards.rows import Totals
 from rag_rewards.selection.card import write_card
-from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions
-from rag_rewards.signature import signature_of
+from rag_rewards.selection.models import SelectionModels
+from rag_rewards.selection.sampling import SamplingOptions
 
 NO_RESPONSE = "set a model that samples responses for rows without one"
 HAS_RESPONSE = "the row has a response: leave out the model to label rows by their responses"
@@ -150,93 +141,46 @@ def probe(options: ProbeOptions) -> ProbeResult:
         source = stack.enter_context(
             contextlib.closing(open_source(options.source, options.columns))
         )
-        models = stack.enter_context(contextlib.closing(_Models(options)))
+        models = SelectionModels(options.recipe, options.models, "label")
+        stack.callback(models.close)
         result = _label_questions(options, source, models)
     _write_card(options, result)
     return result
 
 
-@dataclass
-class _Models:
-    """The policy that samples responses, and the scorer that decides which ones are right.
-
-    The scorer uses only the recipe's reward for correctness. Its prompt is that of rows without a
-    prompt.
-    """
-
-    options: ProbeOptions
-    recipe: Recipe | None = None
-    scorer: Scorer | None = None
-    policy: Policy | None = None
-
-    def __post_init__(self) -> None:
-        hardened = False
-        if self.options.recipe is not None:
-            spec = RecipeSpec.of(self.options.recipe)
-            self.recipe, hardened = _single_recipe(spec), spec.hardened
-        models = self.options.models.for_profile(hardened=hardened).load()
-        self.policy = models.policy
-        if self.recipe is not None:
-            correct = self.recipe.correct
-            if correct is None:
-                raise UsageError(
-                    f"recipe {self.recipe.name} does not decide whether a response is correct: "
-                    "choose another recipe"
-                )
-            reward = replace(self.recipe, components=(correct,), total=correct)
-            prompt = PromptOptions.of(self.options.models)
-            self.scorer = Scorer(reward, replace(models, policy=None), prompt=prompt)
-
-    @property
-    def signature(self) -> str:
-        if self.recipe is None or self.scorer is None:
-            return ""
-        return signature_of(self.recipe, self.scorer.models.fingerprints)
-
-    def close(self) -> None:
-        if self.scorer is not None:
-            self.scorer.close()
-        if self.policy is not None:
-            asyncio.run(self.policy.close())
-
-
-def _single_recipe(source: RecipeSource) -> Recipe:
-    recipe = load_recipe(source)
-    if not isinstance(recipe, Recipe):
-        raise UsageError(
-            "a curriculum has several recipes: choose the one that decides whether a response is "
-            "correct"
-        )
-    return recipe
-
-
-def _label_questions(options: ProbeOptions, source: Source, models: _Models) -> ProbeResult:
+def _label_questions(options: ProbeOptions, source: Source, models: SelectionModels) -> ProbeResult:
     result = ProbeResult(signature=models.signature)
     with contextlib.ExitStack() as stack:
         output = Output(options.output)  # its lock also protects the errors and the samples
         stack.callback(output.close)
+        rollouts = Output(options.keep_rollouts) if options.keep_rollouts is not None else None
+        if rollouts is not None:
+            stack.callback(rollouts.close)
         errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))
-        questions: Iterable[Question] = Questions(
-            *(source, errors, models.scorer, options.right_at),
-            *(options.group_size, options.sort),
+        questions: Iterable[Question]
+        if options.is_sampling:
+            questions = _questions_without_response(source, errors)
+        else:
+            grouping = options.group_size, options.sort
+            questions = Questions(source, errors, models.row_scorer, options.right_at, *grouping)
+        texts = models.with_texts(
+            enumerate(questions), options.samples, options.sampling, errors, options.right_at
         )
-        sampled = None
-        if models.policy is not None:
-            sampled = _sampled_questions(options, models.policy, source, errors, models)
-            stack.callback(sampled.close)
-            questions = sampled
         show = stack.enter_context((ProgressBar if options.progress else NoProgress)(source))
-        for question in questions:
+        for _, question in stack.enter_context(contextlib.closing(texts)):
+            if rollouts is not None:
+                _write_rollouts(rollouts, question, models.signature)
             _label(question, output, result, errors)
             result.rows_in_error = errors.rows
             show.update(result.totals, source.position())
         result.rows_in_error, result.first_error = errors.rows, errors.first
         if not result.questions:
             raise UsageError(f"no question is labelled: {errors.first or 'there are no rows'}")
-        if sampled is not None:
-            sampled.commit()
-            result.new_responses = sampled.sampler.new_responses
-            result.stored_responses = sampled.sampler.stored_responses
+        if rollouts is not None:
+            rollouts.commit()
+        if models.sampler is not None:
+            result.new_responses = models.sampler.new_responses
+            result.stored_responses = models.sampler.stored_responses
         errors.close()
         output.commit()
     return result
@@ -262,105 +206,37 @@ def _label(question: Question, output: Output, result: ProbeResult, errors: Erro
         errors.add(*question.line, DataError(f"missing; {NO_RESPONSE}", "response"))
 
 
-# --- sampling ------------------------------------------------------------------------------------
-
-
-def _sampled_questions(
-    options: ProbeOptions, policy: Policy, source: Source, errors: ErrorLog, models: _Models
-) -> _SampledQuestions:
-    settings: dict[str, str | float | int] = {
-        "model": policy.fingerprint,
-        **options.sampling.settings,
-    }
-    samples = SampleFile(options.samples, settings)
-    if models.scorer is None:
-        raise OptionError(NO_RECIPE)
-    prompt = models.scorer.prompt
-    sampler = Sampler(policy, options.sampling, samples, prompt, options.models.truncate)
-    return _SampledQuestions(options, sampler, source, errors, models)
-
-
-@dataclass
-class _SampledQuestions:
-    """The questions of a file, each with the responses that a policy gives to it."""
-
-    options: ProbeOptions
-    sampler: Sampler
-    source: Source
-    errors: ErrorLog
-    models: _Models
-    rollouts: Output | None = None
-    questions: int = 0
-
-    def __post_init__(self) -> None:
-        if self.options.keep_rollouts is not None:
-            self.rollouts = Output(self.options.keep_rollouts)
-
-    def __iter__(self) -> Iterator[Question]:
-        sampling = self.options.sampling
-        size = max(1, sampling.batch // sampling.samples)
-        while lines := list(islice(self.source.lines, size)):
-            yield from self._sample([line for line in map(self._row, lines) if line is not None])
-
-    def _row(self, line: Line) -> tuple[Line, QuestionRow] | None:
+def _questions_without_response(source: Source, errors: ErrorLog) -> Iterator[Question]:
+    """Yield the rows as questions for which a policy samples responses."""
+    is_first = True
+    for line in source.lines:
         row = read_question_row(line[1])
-        if isinstance(row, QuestionRow) and not has_response(line[1]):
-            self.questions += 1
-            return line, row
         if isinstance(row, RolloutError):
-            self.errors.add(*line, row)
-        elif not self.questions:
+            errors.add(*line, row)
+        elif not has_response(line[1]):
+            is_first = False
+            yield Question(line, row)
+        elif is_first:
             raise UsageError(f"line {line[0]}: {HAS_RESPONSE}")
         else:
-            self.errors.add(*line, DataError(HAS_RESPONSE, "response"))
-        return None
+            errors.add(*line, DataError(HAS_RESPONSE, "response"))
 
-    def _sample(self, rows: Sequence[tuple[Line, QuestionRow]]) -> Iterator[Question]:
-        sampled = self.sampler.rollouts([row for _, row in rows])
-        for (line, _), rollouts in zip(rows, sampled, strict=True):
-            question = self._score(line, rollouts)
-            if isinstance(question, RolloutError):
-                self.errors.add(*line, question)
-                continue
-            self._write_rollouts(question)
-            yield question
 
-    def _score(self, line: Line, rollouts: list[Rollout] | RolloutError) -> Question | RolloutError:
-        if isinstance(rollouts, RolloutError):
-            return rollouts
-        if self.models.scorer is None:
-            raise OptionError(NO_RECIPE)
-        scores = self.models.scorer.score_each(rollouts, [range(len(rollouts))])
-        if (error := first_error(scores)) is not None:
-            return error
-        return question_of([line] * len(rollouts), rollouts, scores, self.options.right_at)
-
-    def _write_rollouts(self, question: Question) -> None:
-        """Write the responses as rows for `select`."""
-        if self.rollouts is None:
-            return
-        for number, (_, _, rollout, score, _) in enumerate(question.rollouts, start=1):
-            fields = {
-                "id": f"{question.name}#{number}",
-                "group": question.name,
-                "response": rollout.response,
-                "response_prefix": rollout.response_prefix,
-                "finish_reason": rollout.finish_reason,
-                "correct": score.correct,
-                "details": score.details,
-                "signature": self.models.signature,
-            }
-            present = {name: value for name, value in fields.items() if value is not None}
-            self.rollouts.write(msgspec.json.encode(question.fields() | present) + b"\n")
-
-    def commit(self) -> None:
-        if self.rollouts is not None:
-            self.rollouts.commit()
-
-    def close(self) -> None:
-        self.sampler.samples.close()
-        if self.rollouts is not None:
-            self.rollouts.close()
+def _write_rollouts(output: Output, question: Question, signature: str) -> None:
+    """Write the responses to a question as rows for `select`."""
+    for number, (_, _, rollout, score, _) in enumerate(question.rollouts, start=1):
+        fields = {
+            "id": f"{question.name}#{number}",
+            "group": question.name,
+            "response": rollout.response,
+            "response_prefix": rollout.response_prefix,
+            "finish_reason": rollout.finish_reason,
+            "correct": score.correct,
+            "details": score.details,
+            "signature": signature,
+        }
+        present = {name: value for name, value in fields.items() if value is not None}
+        output.write(msgspec.json.encode(question.fields() | present) + b"\n")
 
 
 # --- summary -------------------------------------------------------------------------------------

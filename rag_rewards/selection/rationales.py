@@ -16,7 +16,7 @@ from rag_rewards.prompts import GoldRationale, Prompt
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.scorer import Scorer
-from rag_rewards.selection.written_texts import without_response
+from rag_rewards.selection.written_texts import question_only, without_response
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,11 @@ class RationaleScorer:
         """The prompt that requests a rationale."""
         return self.recipe.prompts[self.form.prompt]
 
-    def needs_text(self, row: Rollout) -> bool:
-        """Return True: every question has a rationale."""
-        return True
-
-    def check(self, row: Rollout) -> None:
-        """Raise DataError for a row without the gold data."""
+    def request(self, row: Rollout) -> Rollout:
+        """Return the question. Raises RolloutError for a row without the gold data."""
         self.form.gold(row)
         _ = row.gold_text
+        return question_only(row)
 
     def score_each(
         self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None

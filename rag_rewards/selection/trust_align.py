@@ -26,6 +26,7 @@ from rag_rewards.metrics.trust_score import MAX_CITATIONS, TrustScore, is_answer
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.selection.training_source import TrainingSource
+from rag_rewards.selection.written_texts import question_only
 from rag_rewards.text.citations import compiled
 from rag_rewards.text.statements import statements
 
@@ -177,13 +178,15 @@ class GoldAnswerScorer:
     prompt: Prompt
     keeps_responses = True
 
-    def needs_text(self, row: Rollout) -> bool:
-        """Return whether a preferred response to the question requires a text."""
-        return is_answerable(row) and row.answer_kind != "list"
+    def request(self, row: Rollout) -> Rollout | None:
+        """Return the question, if a preferred response to it requires a text.
 
-    def check(self, row: Rollout) -> None:
-        """Raise DataError for a row without the gold data."""
+        Raises RolloutError for a row without the gold data.
+        """
+        if not is_answerable(row) or row.answer_kind == "list":
+            return None
         _supported(row)
+        return question_only(row)
 
     def score_each(
         self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None

@@ -1,4 +1,4 @@
-"""Texts that a policy writes from gold data: rationales, and responses with numbered answers."""
+"""Texts that a policy writes for questions: responses, rationales, and numbered answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ K = TypeVar("K")
 
 
 class TextScorer(ScoresRollouts, Protocol):
-    """Scores texts that were written from gold data, by the responses that contain them."""
+    """Scores the texts of a policy, by the responses that contain them."""
 
     @property
     def prompt(self) -> Prompt:
-        """The prompt that requests a text."""
+        """The prompt that requests a text, for rows without a prompt."""
         ...
 
     @property
@@ -32,12 +32,11 @@ class TextScorer(ScoresRollouts, Protocol):
         """Whether the responses of a question are kept beside its texts."""
         ...
 
-    def needs_text(self, row: Rollout) -> bool:
-        """Return whether a text is written for a question. Raises DataError if that is unknown."""
-        ...
+    def request(self, row: Rollout) -> Rollout | None:
+        """Return the row for whose prompt a text is sampled, or None if a question needs no text.
 
-    def check(self, row: Rollout) -> None:
-        """Raise DataError for a row without the gold data."""
+        Raises RolloutError for a row that lacks data.
+        """
         ...
 
 
@@ -47,6 +46,13 @@ def without_response(row: Rollout, response: str = "") -> Rollout:
     return msgspec.structs.replace(
         row, response=response, prompt=None, response_prefix=None, **evidence
     )
+
+
+def question_only(row: Rollout) -> Rollout:
+    """Return a row without its prompt and response. Raises RowError if it has no question."""
+    if not row.question:
+        raise RowError("missing", "question")
+    return without_response(row)
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class TextSampler:
     sampler: Sampler
     scorer: TextScorer
     errors: ErrorLog
+    right_at: float = 1.0
 
     def __call__(self, questions: Iterable[tuple[K, Question]]) -> Iterator[tuple[K, Question]]:
         """Yield each key and its question with the texts among its responses."""
@@ -74,7 +81,7 @@ class TextSampler:
                     self.errors.add(*line, result)
 
     def _sample(self, questions: Sequence[Question]) -> list[Question | RolloutError]:
-        """Return the questions with texts. A row without gold data is not sent to the policy."""
+        """Return the questions with texts. A row that lacks data is not sent to the policy."""
         plans = [self._plan(question) for question in questions]
         rows = [plan for plan in plans if isinstance(plan, Rollout)]
         sampled = iter(self.sampler.rollouts(rows))
@@ -89,23 +96,20 @@ class TextSampler:
 
     def _plan(self, question: Question) -> Rollout | RolloutError | None:
         """Return the row to sample a text for, the reason why it has no text, or None."""
-        row = question.row
         try:
-            if not self.scorer.needs_text(row):
-                return None
-            self.scorer.check(row)
+            return self.scorer.request(question.row)
         except RolloutError as error:
             return error.with_traceback(None)
-        return without_response(row) if row.question else RowError("missing", "question")
 
     def _with_texts(
         self, question: Question, rollouts: list[Rollout] | RolloutError
     ) -> Question | RolloutError:
         if isinstance(rollouts, RolloutError):
             return rollouts
-        scores = self.scorer.score_each(rollouts)
+        scores = self.scorer.score_each(rollouts, [range(len(rollouts))])
         if (error := first_error(scores)) is not None:
             return error
-        texts = question_of([question.line] * len(rollouts), rollouts, scores, 1.0).rollouts
+        lines = [question.line] * len(rollouts)
+        texts = question_of(lines, rollouts, scores, self.right_at).rollouts
         responses = question.rollouts if self.scorer.keeps_responses else ()
         return Question(question.line, question.row, (*responses, *texts))

@@ -29,7 +29,7 @@ from rag_rewards.rows.decoding import decode_row
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring import rollout_dump
 from rag_rewards.scoring.rollout_dump import RolloutDump, split_dump
-from rag_rewards.scoring.rotating_file import RotatingFile
+from rag_rewards.scoring.rotating_file import RotatingLines
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(name for name in RECIPES if (ROOT / "examples" / f"{name}.jsonl").is_file())
@@ -272,9 +272,10 @@ def test_a_dump_has_bounded_files_and_no_group_in_two_of_them(tmp_path: Path):
 
 
 def test_one_file_is_emptied_when_it_is_full(tmp_path: Path):
-    file = RotatingFile(tmp_path / "a.jsonl", 10, 1, "run")
+    file = RotatingLines(tmp_path / "a.jsonl", 10, 1, "run")
     for text in (b"12345678\n", b"abcdefgh\n"):
-        file.append(text)
+        file.emit(logging.makeLogRecord({"msg": text}))
+    file.close()
     assert (tmp_path / "a.jsonl").read_bytes() == b"abcdefgh\n"
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
@@ -305,9 +306,9 @@ def test_threads_that_score_at_once_write_one_file(tmp_path: Path, monkeypatch: 
     start = threading.Barrier(8)
     construct = rollout_dump._Writer
 
-    def construct_together(file: RotatingFile) -> Any:
+    def construct_together(*arguments: Any) -> Any:
         start.wait(WAIT_SECONDS)
-        return construct(file)
+        return construct(*arguments)
 
     monkeypatch.setattr(rollout_dump, "_Writer", construct_together)
     with scorer(tmp_path / "rollouts.jsonl") as scores:
@@ -366,6 +367,21 @@ def test_a_process_that_ends_writes_the_rest(tmp_path: Path):
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=WAIT_SECONDS)
     assert len(rows_of(tmp_path / "rollouts.jsonl")) == 3000
+
+
+def test_a_disk_that_hangs_does_not_keep_a_process_from_ending(tmp_path: Path):
+    code = (
+        "import os, threading\n"
+        "import rag_rewards as rr\n"
+        "from rag_rewards.scorer import Scorer\n"
+        "from rag_rewards.scoring.rollout_dump import RolloutDump\n"
+        "hangs, RolloutDump.flush.__defaults__ = threading.Event(), (0.1,)\n"
+        "os.write = lambda *_: hangs.set() or threading.Event().wait()\n"
+        "scores = Scorer.load({'recipe': 'naive-grpo', 'dump': 'rollouts.jsonl'})\n"
+        "scores.score_each([rr.Rollout(response='a', answers='a', question='?')])\n"
+        "hangs.wait()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=WAIT_SECONDS)
 
 
 def test_rows_can_be_read_while_the_process_runs(tmp_path: Path):
@@ -441,13 +457,13 @@ def test_a_folder_that_cannot_be_created_ends_nothing(
 
 def test_a_slow_disk_delays_no_scoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "rollouts.jsonl"
-    continues, append = threading.Event(), RotatingFile.append
+    continues, emit = threading.Event(), RotatingLines.emit
 
-    def slow(file: RotatingFile, lines: bytes) -> None:
+    def slow(file: RotatingLines, record: logging.LogRecord) -> None:
         assert continues.wait(WAIT_SECONDS)
-        append(file, lines)
+        emit(file, record)
 
-    monkeypatch.setattr(RotatingFile, "append", slow)
+    monkeypatch.setattr(RotatingLines, "emit", slow)
     monkeypatch.setattr(rollout_dump, "MAX_WAITING", 8)
     scores = scorer(path)
     for i in range(10):
