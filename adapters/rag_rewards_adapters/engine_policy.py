@@ -21,7 +21,7 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
     Tokenizer,
 )
-from rag_rewards.models.http import run_concurrently
+from rag_rewards.models.calls import run_concurrently
 from rag_rewards.models.selfcheck import selfcheck
 from rag_rewards.models.sequences import (
     SequenceResult,

@@ -11,8 +11,8 @@ from typing import Any
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
-from rag_rewards.models.http import run_concurrently
-from rag_rewards.models.sampling import sampling_parameters
+from rag_rewards.models.calls import run_concurrently
+from rag_rewards.models.policy_server import sampling_parameters
 from rag_rewards.models.sequences import SequenceResult, TokenSequence
 from rag_rewards.models.vllm.prompt_logprobs import (
     PLAIN,

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
-from rag_rewards.models.http import run_concurrently
+from rag_rewards.models.calls import run_concurrently
 from rag_rewards.models.sequences import SequenceResult, TokenSequence
 from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
 

@@ -7,7 +7,9 @@ package or of an HTTP library can contain them.
 
 from __future__ import annotations
 
+import threading
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -16,19 +18,28 @@ from rag_rewards.errors import UsageError
 
 @dataclass(frozen=True)
 class Address:
-    """The URL of a server, and the value of its Authorization header, if the URL had one."""
+    """The URL of a server, with what its requests need and no message shows.
+
+    authorization  value of the Authorization header, if the URL had a user and a password
+    query          query of all requests, with its question mark
+    """
 
     url: str
     authorization: str | None = field(default=None, repr=False)
+    query: str = field(default="", repr=False)
 
 
-def parse_address(text: str) -> Address:
-    """Parse the address of a server. A trailing `/` or `/v1` is removed.
+def parse_address(text: str, *, is_base: bool = False) -> Address:
+    """Parse the address of a server.
+
+    is_base  whether the address is that before `/chat/completions`, which can have a query.
+             Otherwise, a trailing `/v1` is removed, and a query is invalid
 
     Raises UsageError for anything but an http:// or https:// address with a host.
     """
+    text = text.strip()
     try:
-        parts = urlsplit(text.strip())
+        parts = urlsplit(text if text.isprintable() else "")
         valid = parts.scheme.lower() in ("http", "https") and bool(parts.hostname)
         _ = parts.port  # raises ValueError unless it is a number
     except ValueError:
@@ -37,14 +48,16 @@ def parse_address(text: str) -> Address:
         raise UsageError(
             f"{without_credentials(text)!r} is not an address such as http://host:8000"
         )
-    if parts.query or parts.fragment or "@" in parts.path:
+    if (parts.query and not is_base) or parts.fragment or "@" in parts.path + parts.query:
         raise UsageError(
             f"the address {without_credentials(text)!r} has a query, a fragment or an '@' in its "
             "path: remove it, and write '/', '?', '#' and '@' of a password as %2F, %3F, %23, %40"
         )
     credentials, _, host = parts.netloc.rpartition("@")
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return Address(f"{parts.scheme}://{host}{path}", _basic(credentials) if credentials else None)
+    path = parts.path.rstrip("/")
+    url = f"{parts.scheme}://{host}{path if is_base else path.removesuffix('/v1')}"
+    query = f"?{parts.query}" if parts.query else ""
+    return Address(url, _basic(credentials) if credentials else None, query)
 
 
 def _basic(credentials: str) -> str:
@@ -75,3 +88,31 @@ def without_credentials(text: str) -> str:
 def is_url(text: str) -> bool:
     """Return whether a model is the address of a server."""
     return text.lower().startswith(("http://", "https://"))
+
+
+@dataclass
+class Server:
+    """A server of a model, and the number of tokens in progress there, in all threads."""
+
+    address: Address
+    tokens: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    @property
+    def url(self) -> str:
+        """The URL, without credentials."""
+        return self.address.url
+
+    def add_load(self, tokens: int) -> None:
+        """Add tokens in progress; remove them if the number is negative."""
+        with self._lock:
+            self.tokens += tokens
+
+
+def servers_of(urls: str | Sequence[str], *, is_base: bool = False) -> tuple[Server, ...]:
+    """Return the servers of these URLs, without duplicates. UsageError for an invalid URL."""
+    texts = [urls] if isinstance(urls, str) else list(urls)
+    if not texts:
+        raise UsageError("url contains no address of a server: pass at least one")
+    addresses = dict.fromkeys(parse_address(text, is_base=is_base) for text in texts)
+    return tuple(map(Server, addresses))

@@ -70,6 +70,7 @@ class Health:
     successes: int = field(default=0, init=False)
     """Number of requests with a response."""
     _in_a_row: int = field(default=0, init=False)
+    _without_result: int = field(default=0, init=False)
     _failing_since: float = field(default=0.0, init=False)
     _opened: float | None = field(default=None, init=False)
     _calls: int = field(default=0, init=False)
@@ -138,10 +139,19 @@ class Health:
                 self._open(f"{self._in_a_row} failures in a row; the last one: {cause}")
         self.on_request(False, seconds)
 
-    def give_up(self, cause: str) -> None:
-        """Refuse further requests of the calls that are under way: they would fail, too."""
+    def give_up(self, cause: str, seconds: float) -> None:
+        """Record a failure after this time that every other request would have, too."""
         with self._lock:
             self._open(cause)
+        self.on_request(False, seconds)
+
+    def record_result(self, failure: str | None, limit: int) -> None:
+        """Record why an item has no result, and give up after `limit` such items in a row."""
+        with self._lock:
+            self._without_result = 0 if failure is None else self._without_result + 1
+            if self._without_result >= limit:
+                self._open(f"{limit} questions in a row had no result; the last one: {failure}")
+                self._without_result = 0
 
     def _open(self, cause: str) -> None:
         self.cause, self._opened = cause, time.monotonic()

@@ -14,9 +14,15 @@ import msgspec
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, ScoreRequest
-from rag_rewards.models.http import Place, run_concurrently
-from rag_rewards.models.http_policy import HttpPolicy, ServedModel, Version, weights_changed
-from rag_rewards.models.sampling import sampling_parameters
+from rag_rewards.models.calls import run_concurrently
+from rag_rewards.models.client import Place
+from rag_rewards.models.policy_server import (
+    PolicyServer,
+    ServedModel,
+    Version,
+    sampling_parameters,
+    weights_changed,
+)
 from rag_rewards.models.sequences import (
     SequenceResult,
     TokenSequence,
@@ -61,7 +67,7 @@ class _ServerInfo(msgspec.Struct):
 # --- the policy ----------------------------------------------------------------------------------
 
 
-class SglangServer(HttpPolicy):
+class SglangServer(PolicyServer):
     """A policy on an SGLang server, or on several servers of the same model.
 
     url             http:// or https:// addresses; all sequences of a group go to one server
@@ -114,7 +120,7 @@ class SglangServer(HttpPolicy):
         scored: list[tuple[TokenSequence, SequenceResult]] = []
         versions: set[Version] = set()
         for wave in waves(distinct_sequences(request)):
-            parts = batches(wave, self._servers.limits.batch)
+            parts = batches(wave, self._client.limits.batch)
             results = await run_concurrently(
                 self._score_batch(part, place, source) for part in parts
             )
@@ -156,7 +162,7 @@ class SglangServer(HttpPolicy):
         body = {"input_ids": request.prompt, "sampling_params": parameters}
         generation = await place.post("/generate", body, _Generation)
         reason = generation.meta_info.finish_reason or _FinishReason()
-        source = f"sglang at {place.endpoint.url}"
+        source = f"sglang at {place.server.url}"
         if reason.type not in ("stop", "length"):
             raise BackendError(f"{source}: generation ended with {reason.type!r} {reason.message}")
         if generation.output_ids is None:

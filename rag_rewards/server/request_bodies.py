@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from rag_rewards.errors import RolloutError, RowError
-from rag_rewards.models.http_responses import UNDECODABLE
+from rag_rewards.models.responses import UNDECODABLE
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error, row_error
 from rag_rewards.server import openrlhf

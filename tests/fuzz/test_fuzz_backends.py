@@ -7,8 +7,8 @@ import json
 import math
 from contextlib import contextmanager
 from unittest import mock
+from urllib.parse import urlsplit
 
-import httpx
 from fuzz_checks import outcome
 from fuzz_rows import encoded, mutated, values
 from fuzz_texts import texts
@@ -23,9 +23,10 @@ from rag_rewards.evidence.protocols import (
     JudgeQuestion,
     ScoreRequest,
 )
-from rag_rewards.models import http
-from rag_rewards.models.endpoints import Limits
-from rag_rewards.models.openai import OpenAIJudge, chat
+from rag_rewards.models import client
+from rag_rewards.models.limits import Limits
+from rag_rewards.models.openai import OpenAIJudge
+from rag_rewards.models.responses import Response
 from rag_rewards.models.sglang import SglangServer
 from rag_rewards.models.text_servers import EntailmentServer, SimilarityServer
 from rag_rewards.models.vllm import VllmServer
@@ -39,28 +40,15 @@ PAIRS = [("Paris is in France.", "Paris is French."), ("Rome", "It is Rome."), (
 def answers(draw, answer_of):
     """Replace all servers: `answer_of` returns the valid answer of a path and of a request."""
 
-    def response(url, content):
+    async def receive(connection, limit, method, url, content=None, **_):
         status = draw(st.sampled_from([200] * 12 + [400, 404, 429, 500, 301]))
-        answer = draw(mutated(answer_of(httpx.URL(url).path, content)))
-        body = encoded(answer)
+        request = json.loads(content) if content else None
+        body = encoded(draw(mutated(answer_of(urlsplit(url).path, request))))
         if draw(st.integers(0, 9)) == 0:
             body = draw(st.one_of(st.binary(max_size=20), st.just(body[: len(body) // 2])))
-        headers = draw(
-            st.sampled_from([{}, {}, {"retry-after": "x"}, {"content-type": b"x/ \xff"}])
-        )
-        return httpx.Response(status, headers=headers, content=body)
+        return Response(status, draw(st.sampled_from([None, None, "x", "0"])), body)
 
-    async def request_within(client, limit, method, url, content=None, **_):
-        return response(url, json.loads(content) if content else None)
-
-    def get(url, **_):
-        return response(url, None)
-
-    with (
-        mock.patch.object(http, "request_within", request_within),
-        mock.patch.object(chat, "request_within", request_within),
-        mock.patch.object(httpx, "get", get),
-    ):
+    with mock.patch.object(client, "receive", receive):
         yield
 
 

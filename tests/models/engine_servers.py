@@ -8,8 +8,6 @@ apply to all. While `free` is not set, no POST is answered; `released_at` simult
 from __future__ import annotations
 
 import json
-import math
-import random
 import threading
 import time
 from collections import deque
@@ -189,10 +187,6 @@ def continued(prompt: list[int], count: int, stop: list[str]) -> tuple[str, list
 
 class VllmDouble(EngineServer):
     max_model_len = 512
-    scale_out = True
-    prompt_tokens_details = True
-    garbage: float = -0.001
-    """Value of uninitialized rows. NaN cannot be encoded as JSON."""
 
     def get(self, path: str) -> Any:
         if path != "/v1/models":
@@ -217,8 +211,6 @@ class VllmDouble(EngineServer):
     def post(self, path: str, body: Any) -> Any:
         if path == "/v1/completions":
             return self.complete(body)
-        if path == "/inference/v1/generate" and self.scale_out:
-            return self.generate(body)
         raise Refusal(404, "Not Found")
 
     def complete(self, body: Any) -> Any:
@@ -237,7 +229,7 @@ class VllmDouble(EngineServer):
             "choices": choices,
             "service_tier": None,
             "system_fingerprint": "vllm-0.32.0-4994d7e1",
-            "usage": self.usage(used, 0),
+            "usage": self.usage(used),
             "kv_transfer_params": None,
             "ec_transfer_params": None,
             "metrics": None,
@@ -255,74 +247,33 @@ class VllmDouble(EngineServer):
             "finish_reason": reason,
             "stop_reason": None,
             "token_ids": tokens if returned else None,
-            "prompt_logprobs": self.rows(prompt, 0, decoded=True) if scoring else None,
+            "prompt_logprobs": self.rows(prompt) if scoring else None,
             "prompt_token_ids": prompt if returned else None,
             "routed_experts": None,
         }
 
-    def generate(self, body: Any) -> Any:
-        """Return the response for one prompt with the sampling parameters of the engine."""
-        tokens, parameters = body["token_ids"], body["sampling_params"]
-        self.refuse(tokens)
-        if parameters.get("detokenize", True):
-            raise Refusal(500, "EngineCore encountered an issue.")
-        skip = parameters.get("skip_reading_prefix_cache")
-        cached = 0 if skip in (None, True) else self.cached(tokens)
-        self.add_to_cache(tokens)
-        rows = self.rows(tokens, cached, decoded=False)
-        if cached and math.isnan(self.garbage):
-            raise Refusal(400, "Out of range float values are not JSON compliant")
-        _, output_ids, reason = continued(tokens, parameters["max_tokens"], [])
-        choice = {
-            "index": 0,
-            "finish_reason": reason,
-            "stop_reason": None,
-            "token_ids": output_ids,
-            "routed_experts": None,
-            "sampling_mask": None,
-            "weight_versions": [{"version": "default", "start": 0, "end": 1}],
-            "logprobs": None,
-        }
-        return {
-            "request_id": "generate-tokens-1",
-            "model": MODEL,
-            "created": 1795261298,
-            "usage": self.usage(len(tokens), cached),
-            "prompt_logprobs": rows,
-            "prompt_token_id_logprobs": None,
-            "prompt_token_ids": None,
-            "mm_placeholders": None,
-            "metrics": None,
-            "kv_transfer_params": None,
-            "ec_transfer_params": None,
-            "output_mode": "tokens",
-            "choices": [choice],
-        }
-
-    def rows(self, tokens: list[int], cached: int, *, decoded: bool) -> list[Any]:
-        """Return the rows of a prompt. The run of a token writes the row of the next token."""
-        rows: list[Any] = []
-        for i, (token, value) in enumerate(zip(tokens, self.values(tokens), strict=True)):
-            if value is None:
-                rows.append(None)
-                continue
-            unwritten = i - 1 < cached
-            entry = {
-                "logprob": self.garbage if unwritten else value,
-                "rank": 1 + token,
-                "decoded_token": text_of([token]) if decoded else None,
+    def rows(self, tokens: list[int]) -> list[Any]:
+        """Return the rows of a prompt."""
+        return [
+            value
+            if value is None
+            else {
+                str(token): {
+                    "logprob": value,
+                    "rank": 1 + token,
+                    "decoded_token": text_of([token]),
+                }
             }
-            # The token id is in the same uninitialized memory.
-            rows.append({str(random.randrange(10**9) if unwritten and i % 2 else token): entry})
-        return rows
+            for token, value in zip(tokens, self.values(tokens), strict=True)
+        ]
 
-    def usage(self, used: int, cached: int) -> Any:
-        details = {"cached_tokens": cached, "created_cache_tokens": None, "multimodal_tokens": None}
+    def usage(self, used: int) -> Any:
+        details = {"cached_tokens": 0, "created_cache_tokens": None, "multimodal_tokens": None}
         return {
             "prompt_tokens": used,
             "total_tokens": used + 1,
             "completion_tokens": 1,
-            "prompt_tokens_details": details if self.prompt_tokens_details else None,
+            "prompt_tokens_details": details,
             "completion_tokens_details": None,
         }
 

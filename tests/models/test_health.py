@@ -87,7 +87,7 @@ def test_giving_up_ends_the_calls_under_way_and_no_later_one(clock: Clock) -> No
     health = Health("judge m")
     under_way = health.start_call()
     health.check(under_way)
-    health.give_up("status 401")
+    health.give_up("status 401", 0.1)
     for _ in range(2):
         with pytest.raises(BackendUnavailable, match="judge m: not sent: status 401"):
             health.check(under_way)
@@ -100,7 +100,7 @@ def test_giving_up_ends_the_calls_under_way_and_no_later_one(clock: Clock) -> No
 
 def test_giving_up_opens_it_for_its_time(clock: Clock) -> None:
     health = Health(seconds=2.0)
-    health.give_up("status 401")
+    health.give_up("status 401", 0.1)
     assert health.state == "open"
     with pytest.raises(BackendUnavailable):
         health.check(health.start_call())

@@ -24,14 +24,16 @@ from virtual_time import run_and_advance
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreRequest
 from rag_rewards.models import sglang
-from rag_rewards.models.endpoints import Limits, endpoints
-from rag_rewards.models.http import Servers, run_concurrently
-from rag_rewards.models.http_responses import HttpError, retry_after_seconds
+from rag_rewards.models.addresses import servers_of
+from rag_rewards.models.calls import run_concurrently
+from rag_rewards.models.client import Client
+from rag_rewards.models.limits import Limits
+from rag_rewards.models.responses import HttpError, retry_after_seconds
 from rag_rewards.models.sequences import distinct_sequences
 from rag_rewards.models.sglang import SglangServer
 from rag_rewards.models.vllm import VllmServer
 from rag_rewards.models.vllm.prompt_logprobs import response_logprobs
-from rag_rewards.models.vllm.server import _Completion, _Generation, _Row
+from rag_rewards.models.vllm.server import _Completion, _Row
 
 QUICK = Limits(backoff=0.01, retries=4, timeout=WAIT_SECONDS)
 FULL = (*range(40), 7, 9)
@@ -337,7 +339,7 @@ def test_an_api_key_is_sent_but_not_in_the_repr(kind):
     with double() as server:
         client = policy(server.url, api_key="secret")
         check_values(score(client, OTHER)[0], OTHER)
-        assert "secret" not in repr(client._servers)
+        assert "secret" not in repr(client._client)
 
 
 ABORTED = {
@@ -430,10 +432,10 @@ def test_an_answer_that_cannot_be_decoded_fails_its_request_alone(pair, body, st
             check_values(answer, request)
 
 
-def test_a_response_beyond_the_limit_is_an_error(pair, monkeypatch):
+def test_a_response_beyond_the_limit_is_an_error(pair):
     server, policy = pair
     score(policy, OTHER)  # requests the properties of the server
-    monkeypatch.setattr("rag_rewards.models.http.MAX_BYTES", 1000)
+    policy._client.max_bytes = 1000
     server.faults.append(Fault(200, body=b" " * 1001))
     before = len(server.posts)
     (answer,) = score(policy, OTHER)
@@ -444,7 +446,7 @@ def test_a_response_beyond_the_limit_is_an_error(pair, monkeypatch):
 
 def test_a_description_beyond_the_limit_is_an_error(kind, monkeypatch):
     double, policy = kind
-    monkeypatch.setattr("rag_rewards.models.http.MAX_DESCRIPTION_BYTES", 10)
+    monkeypatch.setattr("rag_rewards.models.client.MAX_DESCRIPTION_BYTES", 10)
     with double() as server, pytest.raises(BackendError, match="more than 10 bytes"):
         _ = policy([server.url]).model_name
 
@@ -546,29 +548,17 @@ def test_a_long_retry_after_affects_no_later_call(kind):
 
 
 def test_the_load_of_a_server_is_that_of_all_calls():
-    servers = Servers("test", endpoints("http://a:1"), Limits())
+    client = Client("test", servers_of("http://a:1"))
+    loads = []
 
-    async def two_calls():
-        async with (
-            servers.session() as first,
-            first.place(5),
-            servers.session() as second,
-            second.place(7),
-        ):
-            return servers.endpoints[0].load.tokens
+    async def work(item, place):
+        if item == 5:
+            await client.map([7], work, load=int)
+        loads.append(client.servers[0].tokens)
 
-    assert asyncio.run(two_calls()) == 12
-    assert servers.endpoints[0].load.tokens == 0
-
-
-def test_the_failure_with_the_longest_pause_is_the_reason_of_a_server():
-    """Requests that are in progress at the same time can fail one after another."""
-    (server,) = endpoints("http://a:1")
-    states = []
-    for until, status in ((60.0, 503), (0.5, 500), (70.0, 429)):
-        server.set_unavailable(until, HttpError("failed", status))
-        states.append((server.available_at, server.last_error.status))
-    assert states == [(60.0, 503), (60.0, 503), (70.0, 429)]
+    asyncio.run(client.map([5], work, load=int))
+    assert loads == [12, 5]
+    assert client.servers[0].tokens == 0
 
 
 def test_groups_are_distributed_and_stay_on_one_server(kind):
@@ -608,7 +598,7 @@ def test_a_cancelled_call_leaves_no_tasks(pair):
 
     asyncio.run(cancelled())
     server.free.set()
-    assert all(endpoint.load.tokens == 0 for endpoint in policy._servers.endpoints)
+    assert all(endpoint.tokens == 0 for endpoint in policy._client.servers)
 
 
 # --- small parts ---------------------------------------------------------------------------------
@@ -644,41 +634,41 @@ def test_the_first_failure_cancels_the_rest():
 )
 def test_addresses_other_than_http_are_rejected(url):
     with pytest.raises(UsageError, match="address"):
-        endpoints(url)
+        servers_of(url)
 
 
 def test_an_invalid_address_is_the_error_of_its_request(kind):
     client = kind[1]("http://\u2603..", limits=QUICK)
     (answer,) = score(client, OTHER)
     assert "http://\u2603.. is not a valid address" in str(answer)
-    with pytest.raises(BackendError, match="cannot answer"):
+    with pytest.raises(BackendError, match="is not a valid address"):
         _ = client.fingerprint
 
 
 def test_certificates_are_checked():
-    context = Servers("vllm", endpoints("https://host")).tls
+    context = Client("vllm", servers_of("https://host")).tls
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     # Without an https:// address, no certificates are loaded.
-    none = Servers("vllm", endpoints("http://host")).tls
+    none = Client("vllm", servers_of("http://host")).tls
     assert (none.verify_mode, none.get_ca_certs()) == (ssl.CERT_REQUIRED, [])
 
 
 def test_addresses_are_normalized_without_passwords():
-    result = endpoints(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
+    result = servers_of(["http://a:1/v1/", "http://a:1", "https://me:secret@b/x"])
     assert [endpoint.url for endpoint in result] == ["http://a:1", "https://b/x"]
-    assert result[1].headers == {"authorization": "Basic bWU6c2VjcmV0"}
+    assert result[1].address.authorization == "Basic bWU6c2VjcmV0"
 
 
 @pytest.mark.parametrize("password", ["s3cret", "s3/cret", "s3?cret", "s3#cret", "s3@cret", "12/3"])
 def test_a_password_is_in_no_message(password):
     with contextlib.suppress(UsageError):
-        assert "3" not in repr(endpoints(f"http://me:{password}@host"))
+        assert "3" not in repr(servers_of(f"http://me:{password}@host"))
     with pytest.raises(UsageError) as caught:
-        endpoints(f"ftp://me:{password}@host")
+        servers_of(f"ftp://me:{password}@host")
     assert "3" not in str(caught.value)
     with pytest.raises(UsageError) as caught:
-        endpoints(f"http://me:{password}@host?key={password}")
+        servers_of(f"http://me:{password}@host?key={password}")
     assert "3" not in str(caught.value).partition("%2F")[0]
 
 
@@ -700,7 +690,7 @@ def test_credentials_are_sent_and_appear_in_no_log_or_error(pair, caplog):
     finally:
         server.start()
     assert "HTTP Request" in caplog.text  # the library logs addresses
-    for text in (str(error), str(lost), repr(client._servers), caplog.text):
+    for text in (str(error), str(lost), repr(client._client), caplog.text):
         assert "s3cret" not in text
         assert credentials not in text
 
@@ -760,21 +750,6 @@ RECORDED = (
 )
 """The response of vLLM 0.32.0 to the prompts [5, 6, 7, 8] and [9, 10, 11]."""
 
-RECORDED_GENERATE = (
-    b'{"request_id":"generate-tokens-b821c2840ac10acf","model":"tiny-qwen2","created":'
-    b'1795261298,"usage":{"prompt_tokens":4,"total_tokens":5,"completion_tokens":1,'
-    b'"prompt_tokens_details":{"cached_tokens":0,"created_cache_tokens":null,"multimodal_tokens":'
-    b'null},"completion_tokens_details":null},"prompt_logprobs":[null,{"6":{"logprob":'
-    b'-6.5939836502075195,"rank":96,"decoded_token":null}},{"7":{"logprob":-8.41698169708252,'
-    b'"rank":238,"decoded_token":null}},{"8":{"logprob":-5.671853065490723,"rank":72,'
-    b'"decoded_token":null}}],"prompt_token_id_logprobs":null,"prompt_token_ids":null,'
-    b'"mm_placeholders":null,"metrics":null,"kv_transfer_params":null,"ec_transfer_params":null,'
-    b'"output_mode":"tokens","choices":[{"index":0,"finish_reason":"length","stop_reason":null,'
-    b'"token_ids":[316],"routed_experts":null,"sampling_mask":null,"weight_versions":[{"version":'
-    b'"default","start":0,"end":1}],"logprobs":null}]}'
-)
-"""Its response of /inference/v1/generate to [5, 6, 7, 8]."""
-
 
 def shape(value):
     """Return the fields and types of a JSON value, with one type for all numbers and token ids."""
@@ -789,9 +764,6 @@ def test_recorded_responses_of_vllm_are_parsed():
     result = msgspec.json.decode(RECORDED, type=_Completion)
     values = response_logprobs(result.choices[0].prompt_logprobs, (7, 8), "vllm")
     assert values == [-8.41698169708252, -5.671853065490723]
-    single = msgspec.json.decode(RECORDED_GENERATE, type=_Generation)
-    assert response_logprobs(single.prompt_logprobs, (7, 8), "vllm") == values
-    assert single.usage.prompt_tokens_details.cached_tokens == 0
 
 
 def test_the_double_of_vllm_has_the_form_of_recorded_responses(vllm_server):
@@ -799,10 +771,6 @@ def test_the_double_of_vllm_has_the_form_of_recorded_responses(vllm_server):
     body = {"model": MODEL, "prompt": [[5, 6, 7, 8], [9, 10, 11]], "return_token_ids": True}
     sent = vllm_server.post("/v1/completions", {**body, **parameters})
     assert shape(sent) == shape(json.loads(RECORDED))
-    sampling = {**parameters, "detokenize": False, "skip_reading_prefix_cache": False}
-    body = {"model": MODEL, "token_ids": [5, 6, 7, 8], "sampling_params": sampling}
-    sent = vllm_server.post("/inference/v1/generate", body)
-    assert shape(sent) == shape(json.loads(RECORDED_GENERATE))
 
 
 def test_a_row_of_another_token_is_an_error():
@@ -841,102 +809,6 @@ def test_a_model_is_selected_by_name(vllm_server):
     assert VllmServer(vllm_server.url, model=MODEL).fingerprint == f"vllm {MODEL} unknown"
     (answer,) = score(VllmServer(vllm_server.url, model="other"), OTHER)
     assert str(answer) == f"vllm: the server has no model 'other'; its models are: '{MODEL}'"
-
-
-# --- vLLM's cache --------------------------------------------------------------------------------
-
-
-def cached_policy(server):
-    return VllmServer(server.url, precision="float32", cached=True, limits=QUICK)
-
-
-def test_the_cache_is_read_after_its_check(vllm_server):
-    policy = cached_policy(vllm_server)
-    check_values(score(policy, GROUP)[0], GROUP)
-    proved = len(vllm_server.requests)
-    vllm_server.cached_prefixes.clear()
-    (answer,) = score(policy, GROUP)
-    check_values(answer, GROUP)
-    assert (answer.path, policy.capabilities.reuses_prefixes) == ("vllm cached", True)
-    assert answer.reused > count(GROUP) / 3
-    assert answer.computed + answer.reused == count(GROUP)
-    # The check is not repeated. Two contexts end at the end of a block. The whole context is cached
-    # for their other two responses, which are sent twice.
-    assert len(vllm_server.requests) - proved == 9 + 2 * 2
-
-
-def test_the_cache_is_never_read_with_detokenization(vllm_server):
-    policy = cached_policy(vllm_server)
-    asyncio.run(policy.selfcheck())
-    score(policy, GROUP)
-    requests = [body for path, body in vllm_server.requests if path == "/inference/v1/generate"]
-    assert requests
-    assert all(body["sampling_params"]["detokenize"] is False for body in requests)
-    assert all(body["sampling_params"]["skip_reading_prefix_cache"] is False for body in requests)
-
-
-@pytest.mark.parametrize("response", [15, 16, 17, 40])
-@pytest.mark.parametrize("context", [15, 16, 17, 31, 32, 33, 48])
-def test_a_cached_response_is_sent_again(vllm_server, context, response):
-    policy = cached_policy(vllm_server)
-    policy._cache_checked = True
-    tokens = tuple(i * 5 % 48 for i in range(context + response))
-    request = ScoreRequest((tokens[:context],), (tokens[context:],))
-    for _ in range(2):
-        check_values(score(policy, request)[0], request)
-    cached = (context + response - 1) // 16 * 16
-    paths = [path for path, _ in vllm_server.requests]
-    again = ["/v1/completions"] if cached >= context else []
-    assert paths == ["/inference/v1/generate"] * 2 + again
-
-
-def test_a_response_with_nan_is_requested_again(vllm_server):
-    vllm_server.garbage = float("nan")
-    policy = cached_policy(vllm_server)
-    for _ in range(2):
-        check_values(score(policy, GROUP)[0], GROUP)
-
-
-def test_a_cache_with_wrong_counts_fails_its_check(vllm_server):
-    class Miscounting(VllmDouble):
-        """Reports fewer cached tokens than it used."""
-
-        def usage(self, used, cached):
-            return super().usage(used, 0)
-
-        def rows(self, tokens, cached, *, decoded):
-            rows = super().rows(tokens, 0, decoded=decoded)
-            for i, row in enumerate(rows[: cached + 1]):
-                if i and cached:
-                    row[str(tokens[i])]["logprob"] = -0.001
-            return rows
-
-    with Miscounting() as server:
-        policy = cached_policy(server)
-        for ask in (policy.selfcheck, lambda: policy.score([GROUP])):
-            with pytest.raises(BackendError, match=r"uninitialized memory in the cached part"):
-                asyncio.run(ask())
-
-
-def test_missing_counts_of_cached_tokens_are_an_error(vllm_server):
-    vllm_server.prompt_tokens_details = False
-    with pytest.raises(BackendError, match="--enable-prompt-tokens-details"):
-        score(cached_policy(vllm_server), GROUP)
-
-
-def test_a_busy_server_does_not_cause_plain_requests(vllm_server):
-    policy = cached_policy(vllm_server)
-    policy._cache_checked = True
-    vllm_server.faults.extend([Fault(503)] * 5)
-    (answer,) = score(policy, OTHER)
-    assert answer.status == 503
-    assert {path for path, _ in vllm_server.requests} == {"/inference/v1/generate"}
-
-
-def test_a_server_without_the_endpoint_is_an_error(vllm_server):
-    vllm_server.scale_out = False
-    with pytest.raises(BackendError, match="--enable-scale-out"):
-        score(cached_policy(vllm_server), GROUP)
 
 
 # --- SGLang --------------------------------------------------------------------------------------

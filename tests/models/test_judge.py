@@ -24,15 +24,15 @@ from virtual_time import run_and_advance
 from rag_rewards.errors import BackendError, MissingExtraError, UsageError
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
 from rag_rewards.models import verdict_cache
-from rag_rewards.models.endpoints import Load
+from rag_rewards.models.addresses import Address, Server
 from rag_rewards.models.health import BackendUnavailable, unavailable_cause
-from rag_rewards.models.http_responses import retry_after_seconds
 from rag_rewards.models.judge_prompts import PROMPT_VERSION, judge_messages
+from rag_rewards.models.limits import RateLimit
 from rag_rewards.models.openai import JudgeUsage, OpenAIJudge
 from rag_rewards.models.openai import judge as judge_module
-from rag_rewards.models.openai.chat import MAX_BYTES
-from rag_rewards.models.openai.rate_limit import RateLimit
+from rag_rewards.models.openai.judge import MAX_BYTES
 from rag_rewards.models.openai.usage import UsageCounter, percentile
+from rag_rewards.models.responses import retry_after_seconds
 from rag_rewards.models.verdict_cache import VerdictCache
 
 YES = '{"explanation": "same", "score": 1}'
@@ -364,20 +364,24 @@ def test_retry_after_as_a_date(monkeypatch):
 @pytest.mark.parametrize(
     ("fault", "attempts", "shown"),
     [
-        (Reply(status=500, raw=b"boom"), 4, "HTTP 500: boom (tried 4 times)"),
+        (Reply(status=500, raw=b"boom"), 4, "status 500: boom (tried 4 times)"),
         (Reply(cut=True), 4, "RemoteProtocolError"),
-        (Reply("I cannot say"), 3, "no verdict in 'I cannot say' (tried 3 times)"),
-        (Reply(YES, finish="length"), 3, "cut off at max_tokens"),
-        (Reply(raw=b"<html>"), 4, "not a chat completion: <html>"),
-        (Reply(raw=b'{"choices": ['), 4, 'not a chat completion: {"choices": ['),
-        (Reply(raw=b'{"choices": []}'), 3, 'not a chat completion: {"choices": []}'),
-        (Reply(status=400, raw=b'{"error": {"message": "too long"}}'), 1, "HTTP 400: too long"),
-        (Reply(status=403, raw=b'{"message": "blocked"}'), 1, "HTTP 403: blocked"),
-        (Reply(status=422, raw=b'{"detail": [1]}'), 1, 'HTTP 422: {"detail": [1]}'),
-        (Reply(status=401, raw=b"who?"), 1, "HTTP 401: who? (check the key"),
+        (Reply("I cannot say"), 3, "has no verdict: 'I cannot say'"),
+        (Reply(YES, finish="length"), 3, "was cut off at max_tokens: …"),
+        (Reply(raw=b"<html>"), 4, "with broken JSON: <html>"),
+        (Reply(raw=b'{"choices": ['), 4, 'with broken JSON: {"choices": ['),
+        (Reply(raw=b'{"choices": []}'), 3, "with an unexpected form"),
+        (Reply(status=400, raw=b'{"error": {"message": "too long"}}'), 1, "status 400: too long"),
+        (Reply(status=403, raw=b'{"message": "blocked"}'), 1, "status 403: blocked"),
+        (Reply(status=422, raw=b'{"detail": [1]}'), 1, 'status 422: {"detail": [1]}'),
+        (Reply(status=401, raw=b"who?"), 1, "status 401: who? (check the key"),
         (Reply(status=404, raw=b"{}"), 1, "(check the model's name and base_url)"),
         (Reply(status=307, headers={"location": "http://127.0.0.1:1/"}), 1, "a redirect"),
-        (Reply(status=429, raw=b'{"error": {"code": "insufficient_quota"}}'), 1, "HTTP 429"),
+        (
+            Reply(status=429, raw=b'{"error": {"code": "insufficient_quota"}}'),
+            1,
+            "(the account has no credit)",
+        ),
     ],
 )
 def test_a_permanent_fault_is_an_error(fault, attempts, shown):
@@ -385,7 +389,7 @@ def test_a_permanent_fault_is_an_error(fault, attempts, shown):
         judge = judge_at(server, retries=3, backoff=0.001)
         (error,) = run(judge, [make_question(5, "reasoning")])
     assert isinstance(error, BackendError)
-    for part in (shown, server.url, "judge m at", "reasoning question 'Question 5?'"):
+    for part in (shown, server.url, "judge m, reasoning question 'Question 5?'"):
         assert part in str(error)
     assert len(server.requests) == attempts
     assert judge.usage == JudgeUsage(
@@ -422,7 +426,7 @@ def test_a_deeply_nested_response_fails_its_question_alone():
         )
     assert (one, third) == (1, 1)
     assert isinstance(other, BackendError)
-    assert "not a chat completion" in str(other)
+    assert "with an unexpected form" in str(other)
 
 
 def test_a_response_that_expands_beyond_the_limit_fails_its_question_alone():
@@ -464,7 +468,7 @@ def test_failures_of_all_questions_stop_the_requests(status):
     with JudgeServer(lambda _: Reply(status=status)) as server:
         answers = run(judge_at(server, concurrency=4), make_questions(500))
     assert all(isinstance(answer, BackendError) for answer in answers)
-    assert "not sent: HTTP" in str(answers[-1])
+    assert "not sent: http" in str(answers[-1])
     assert len(server.requests) <= 4
 
 
@@ -529,7 +533,7 @@ def test_the_deadline_ends_the_call():
         # Seven requests: those of three answers, and one for each task.
         answers = run_and_advance(call, 1000, lambda: len(server.requests) == 7)
     assert answers[:3] == [1, 1, 1]
-    assert all("no verdict within the deadline of 1000 s" in str(a) for a in answers[3:])
+    assert all("the deadline of 1000 s is over" in str(a) for a in answers[3:])
 
 
 def test_a_cancelled_call_leaves_no_tasks_or_connections():
@@ -565,9 +569,9 @@ def test_the_sources_of_the_key(monkeypatch):
         assert sent_key(server, api_key="sk-given") == "Bearer sk-given"
         assert sent_key(server, api_key="") is None
     secure = OpenAIJudge("m")
-    assert secure._endpoint.headers["authorization"] == "Bearer sk-judge"
+    assert secure._client.headers["authorization"] == "Bearer sk-judge"
     monkeypatch.delenv("RAG_REWARDS_JUDGE_KEY")
-    assert OpenAIJudge("m")._endpoint.headers["authorization"] == "Bearer sk-openai"
+    assert OpenAIJudge("m")._client.headers["authorization"] == "Bearer sk-openai"
 
 
 def test_the_key_is_in_no_message():
@@ -626,7 +630,7 @@ def test_tokens_per_minute_are_limited():
         judge = judge_at(server, tokens_per_minute=600_000, max_tokens=9000, concurrency=1)
         assert run(judge, make_questions(5)) == [1] * 5
         # The estimate of more than 45,000 tokens is corrected to 2,500, at 10,000 per second.
-        assert judge._sender.token_limit._paid_until - time.monotonic() <= 0.25
+        assert judge._client.token_rate._paid_until - time.monotonic() <= 0.25
 
 
 @pytest.mark.parametrize(
@@ -648,7 +652,7 @@ def test_the_tokens_of_a_failed_attempt_are_returned(fault):
         (error,) = run(judge, [make_question()])
     assert isinstance(error, BackendError)
     # The estimate of more than 1,000 tokens would last for more than 1,000 seconds.
-    assert judge._sender.token_limit._paid_until <= time.monotonic()
+    assert judge._client.token_rate._paid_until <= time.monotonic()
 
 
 def test_the_tokens_of_a_cancelled_call_are_returned():
@@ -663,10 +667,8 @@ def test_the_tokens_of_a_cancelled_call_are_returned():
         judge = judge_at(server, tokens_per_minute=60, requests_per_minute=60)
         asyncio.run(cancelled(judge))
         gc.collect()
-    assert judge._sender.token_limit._paid_until <= time.monotonic()
-    assert (
-        judge._sender.request_limit._paid_until <= time.monotonic() + 1
-    )  # of the one that is sent
+    assert judge._client.token_rate._paid_until <= time.monotonic()
+    assert judge._client.request_rate._paid_until <= time.monotonic() + 1  # of the one that is sent
 
 
 class SlowInt(int):
@@ -702,8 +704,8 @@ def test_threads_share_a_counter_of_usage():
 
 
 def test_threads_share_the_load_of_a_server():
-    load = Load()
-    in_threads(lambda: [load.add(SlowInt(1)) for _ in range(5)])
+    load = Server(Address("http://a"))
+    in_threads(lambda: [load.add_load(SlowInt(1)) for _ in range(5)])
     assert load.tokens == 40
 
 
@@ -904,7 +906,7 @@ def test_a_new_loop_for_every_batch():
         for i in range(5):
             assert run(judge, make_questions(10)[i:]) == [1] * (10 - i)
             gc.collect()
-            assert judge._shared == {}
+            assert judge._client._shared == {}
         asyncio.run(judge.close())
         assert run(judge, [make_question()]) == [1]
 
@@ -987,7 +989,8 @@ def test_invalid_arguments_are_rejected(options):
     ],
 )
 def test_the_address(base_url, address):
-    assert str(OpenAIJudge("m", base_url=base_url)._endpoint.url) == address
+    (server,) = OpenAIJudge("m", base_url=base_url)._client.servers
+    assert f"{server.url}/chat/completions{server.address.query}" == address
 
 
 def test_missing_httpx_names_the_extra(monkeypatch):

@@ -13,7 +13,7 @@ from tiny_text_models import PAIRS, TEXTS, save_classifier, save_encoder, text
 
 from rag_rewards import BackendError, UsageError
 from rag_rewards.evidence.protocols import ContradictionModel, SimilarityModel
-from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.limits import Limits
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.models.nli import load_entailment
 from rag_rewards.models.similarity import SentenceSimilarity

@@ -17,7 +17,7 @@ from rag_rewards import recipe
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
-from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.limits import Limits
 from rag_rewards.models.sglang import SglangServer
 from rag_rewards.models.vllm import VllmEngine, VllmServer
 
@@ -64,7 +64,6 @@ BACKENDS = {
     "vllm engine": vllm_engine,
     "vllm engine, cached": lambda: vllm_engine(cached=True),
     "vllm server": lambda: server(VllmDouble, VllmServer),
-    "vllm server, cached": lambda: server(VllmDouble, VllmServer, cached=True),
     "sglang server": lambda: server(SglangDouble, SglangServer),
 }
 

@@ -16,7 +16,7 @@ from virtual_time import run_in_virtual_time
 from rag_rewards import BackendError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.models.endpoints import Limits
+from rag_rewards.models.limits import Limits
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.routes import build

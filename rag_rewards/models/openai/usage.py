@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 _LATENCIES = 10_000
 """Number of latencies in memory, for the percentiles."""
@@ -42,69 +42,49 @@ class JudgeUsage:
     latency_p95: float = 0.0
 
 
-@dataclass
 class UsageCounter:
-    """The running totals behind a `JudgeUsage`.
+    """The running totals behind a `JudgeUsage`. Its methods can be called from several threads.
 
-    `prices` are those of a million prompt tokens and of a million completion tokens. The methods
-    can be called from several threads.
+    prices  price of a million prompt tokens, and of a million completion tokens
     """
 
-    prices: tuple[float, float] | None
-    verdicts: int = 0
-    requests: int = 0
-    cache_hits: int = 0
-    cache_faults: int = 0
-    failures: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_prompt_tokens: int = 0
-    cached_completion_tokens: int = 0
-    seconds: float = 0.0
-    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
-
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    def __init__(self, prices: tuple[float, float] | None) -> None:
+        self._prices = prices
+        self._totals: Counter[str] = Counter()
+        self._seconds = 0.0
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
+        self._lock = threading.Lock()
 
     def add(self, **amounts: int) -> None:
-        """Add numbers to the totals of these names."""
+        """Add numbers to the totals of these names, which are fields of `JudgeUsage`."""
         with self._lock:
             for name, amount in amounts.items():
-                setattr(self, name, getattr(self, name) + amount)
+                self._totals[name] += amount
 
-    def add_latency(self, seconds: float) -> None:
-        """Add the latency of a request."""
+    def add_request(self, seconds: float) -> None:
+        """Add a request that took this time."""
         with self._lock:
-            self.seconds += seconds
-            self.latencies.append(seconds)
+            self._totals["requests"] += 1
+            self._seconds += seconds
+            self._latencies.append(seconds)
 
     def usage(self) -> JudgeUsage:
         """Return the totals so far."""
         with self._lock:
-            return self._usage()
-
-    def _usage(self) -> JudgeUsage:
-        latencies = sorted(self.latencies)
+            totals, seconds, latencies = Counter(self._totals), self._seconds, [*self._latencies]
+        latencies.sort()
+        cost = None
+        if self._prices is not None:
+            prompt, completion = self._prices
+            tokens = totals["prompt_tokens"] * prompt + totals["completion_tokens"] * completion
+            cost = tokens / 1e6
         return JudgeUsage(
-            verdicts=self.verdicts,
-            requests=self.requests,
-            cache_hits=self.cache_hits,
-            cache_faults=self.cache_faults,
-            failures=self.failures,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            cached_prompt_tokens=self.cached_prompt_tokens,
-            cached_completion_tokens=self.cached_completion_tokens,
-            cost=self._cost(),
-            latency_mean=self.seconds / self.requests if self.requests else 0.0,
+            **totals,
+            cost=cost,
+            latency_mean=seconds / totals["requests"] if totals["requests"] else 0.0,
             latency_p50=percentile(latencies, 0.5),
             latency_p95=percentile(latencies, 0.95),
         )
-
-    def _cost(self) -> float | None:
-        if self.prices is None:
-            return None
-        prompt, completion = self.prices
-        return (self.prompt_tokens * prompt + self.completion_tokens * completion) / 1e6
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -2,41 +2,99 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
+
+from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import Tokenizer
-from rag_rewards.models.endpoints import Limits
-from rag_rewards.models.health import Health
-from rag_rewards.models.http import Place
-from rag_rewards.models.text_servers.connection import Connection
-from rag_rewards.models.text_servers.shared import SharedEntailment
-from rag_rewards.models.text_servers.tei import TeiClassifier
-from rag_rewards.models.text_servers.vllm import vllm_classifier
+from rag_rewards.models.client import Place
+from rag_rewards.models.limits import Limits
+from rag_rewards.models.local_models import read_config
+from rag_rewards.models.nli.classifier import (
+    PairClassifier,
+    contradiction_index,
+    entailment_index,
+    label_names,
+)
+from rag_rewards.models.nli.pieces import HypothesisTooLong
+from rag_rewards.models.text_servers.long_texts import (
+    Both,
+    Pair,
+    plain_text,
+    probabilities_of_parts,
+)
+from rag_rewards.models.text_servers.server import (
+    SHARED_BATCH,
+    VLLM_BATCH,
+    Api,
+    Description,
+    TextServer,
+)
+from rag_rewards.models.tokenizer import resolve_tokenizer
 
-Pair = tuple[str, str]
-Both = tuple[float, float]
-"""The probabilities of entailment and of contradiction."""
-KEY_VARIABLE = "RAG_REWARDS_NLI_KEY"
+_OVERLAP = 64
+_FOLDER = (
+    "vLLM reports neither the labels nor the tokens of a pair: set nli_tokenizer (or tokenizer= of "
+    "EntailmentServer) to the folder of the model, or of its config and its tokenizer"
+)
 
 
-class EntailmentApi(Protocol):
-    """An API that returns probabilities for pairs of texts."""
-
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def batch(self) -> int:
-        """Maximum number of pairs in one request."""
-        ...
-
-    async def send(
-        self, pairs: Sequence[Pair], place: Place, contradiction: bool
-    ) -> Sequence[Both]: ...
+class _Entailments(msgspec.Struct):
+    entailment: list[float]
+    contradiction: list[float] | None = None
 
 
-class EntailmentServer:
+class _Prediction(msgspec.Struct):
+    score: float
+    label: str
+
+
+class _Class(msgspec.Struct):
+    index: int
+    label: str | None
+    probs: list[float]
+
+
+class _Classes(msgspec.Struct):
+    data: list[_Class]
+
+
+class _Score(msgspec.Struct):
+    index: int
+    score: float
+
+
+class _Scores(msgspec.Struct):
+    data: list[_Score]
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """The labels of a classifier in the order of its outputs, and the indices of two of them."""
+
+    names: tuple[str, ...]
+    entailment: int
+    contradiction: int | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], label: str | int | None) -> _Labels:
+        names = label_names(config)
+        return cls(tuple(names), entailment_index(names, label), contradiction_index(names))
+
+    def both(self, shares: Sequence[float]) -> Both:
+        """Return the probabilities of entailment and of contradiction, 0 without its label."""
+        other = 0.0 if self.contradiction is None else shares[self.contradiction]
+        return shares[self.entailment], other
+
+
+class EntailmentServer(TextServer):
     """P(premise entails hypothesis), 0 to 1, by a model on a server, or on several servers.
 
     url               addresses of `rag-rewards serve`, of text-embeddings-inference or of vLLM
@@ -53,8 +111,11 @@ class EntailmentServer:
     of a part counts. An empty premise or hypothesis has probability 0.0. The error of a request is
     the result of its pairs.
 
-    Raises UsageError for invalid arguments.
+    Raises UsageError for invalid arguments, and MissingExtraError if httpx is not installed.
     """
+
+    kind = "nli"
+    key_variable = "RAG_REWARDS_NLI_KEY"
 
     def __init__(
         self,
@@ -66,22 +127,10 @@ class EntailmentServer:
         api_key: str | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._connection = Connection.of("nli", url, api_key, KEY_VARIABLE, limits)
-        self._label, self._tokenizer, self._too_long = entailment_label, tokenizer, too_long
-        self._api: EntailmentApi | None = None
-
-    @property
-    def health(self) -> Health:
-        """The health of the servers."""
-        return self._connection.servers.health
-
-    @property
-    def fingerprint(self) -> str:
-        """The model and the settings that affect a value, as the server describes them."""
-        if self._api is None:
-            self._connection.description()
-            self._api = self._new_api()
-        return self._api.fingerprint
+        super().__init__(url, api_key, limits)
+        self._label, self._tokenizer = entailment_label, tokenizer
+        self._too_long_is_error = too_long == "error"
+        self._has_contradiction = True
 
     async def entail(self, pairs: Sequence[Pair]) -> list[float | Exception]:
         """Return the probability, or the error, of each (premise, hypothesis) pair, in order."""
@@ -92,31 +141,198 @@ class EntailmentServer:
         """Return the probabilities of entailment and of contradiction of each pair, in order."""
         return await self._values(pairs, contradiction=True)
 
-    async def close(self) -> None:
-        """Do nothing: no connection is kept open between calls."""
-
     async def _values(self, pairs: Sequence[Pair], contradiction: bool) -> list[Both | Exception]:
         complete = [(p, h) for p, h in pairs if p.strip() and h.strip()]
         if not complete:
             return [(0.0, 0.0)] * len(pairs)
-        if self._api is None:
-            await self._connection.describe()
-            self._api = self._new_api()
-        api = self._api
-        values = await self._connection.in_batches(
-            complete,
-            api.batch,
-            lambda pair: len(pair[0]) + len(pair[1]),
-            lambda batch, place: api.send(batch, place, contradiction),
-        )
+        api = await self._load_api()
+        values: dict[Pair, Both | Exception]
+        if contradiction and not self._has_contradiction:
+            error = self._error("serves a model without a label for contradiction")
+            values = dict.fromkeys(complete, error)
+        else:
+            values = await self._in_batches(
+                complete,
+                api.batch,
+                lambda pair: len(pair[0]) + len(pair[1]),
+                lambda batch, place: api.send(batch, place, contradiction),
+            )
         return [values.get((p, h), (0.0, 0.0)) for p, h in pairs]
 
-    def _new_api(self) -> EntailmentApi:
-        connection = self._connection
-        description = connection.description()
+    # --- the APIs ------------------------------------------------------------------------------
+
+    def _new_api(self, description: Description) -> Api:
         if description.api == "rag-rewards":
-            return SharedEntailment.of(connection, description)
-        is_error = self._too_long == "error"
+            if description.entailment is None:
+                raise self._error("has no entailment model: start the server with --nli MODEL")
+            return Api(description.entailment.fingerprint, SHARED_BATCH, self._send_shared)
         if description.api == "tei":
-            return TeiClassifier.of(connection, description, self._label, is_error)
-        return vllm_classifier(connection, description, self._label, self._tokenizer, is_error)
+            return self._tei_api(description)
+        return self._vllm_api(description)
+
+    async def _send_shared(
+        self, pairs: Sequence[Pair], place: Place, contradiction: bool
+    ) -> list[Both]:
+        """Return the probabilities that `rag-rewards serve` computes."""
+        body = {"pairs": pairs, "contradiction": contradiction}
+        answer = await place.post("/entailment", body, _Entailments)
+        second = answer.contradiction if contradiction else [0.0] * len(answer.entailment)
+        if second is None or len(second) != len(answer.entailment):
+            raise self._error("returned no contradictions")
+        first = map(self._probability, answer.entailment)
+        return list(zip(first, map(self._probability, second), strict=True))
+
+    def _tei_api(self, description: Description) -> Api:
+        """Return POST /predict. Raw scores do not depend on the activation of the server."""
+        model, kinds = description.tei_model, description.model_type or {}
+        config = kinds.get("classifier") or kinds.get("reranker")
+        if not isinstance(config, Mapping):
+            raise self._error(f"serves {model}, which is not a classifier of text pairs")
+        try:
+            labels = _Labels.of(config, self._label)
+        except (UsageError, BackendError) as error:
+            raise self._error(f"serves {model}: {error}") from None
+
+        async def predict(parts: Sequence[Pair], place: Place) -> list[Both]:
+            body = {"inputs": parts, "truncate": False, "raw_scores": True}
+            rows = await place.post("/predict", body, list[list[_Prediction]])
+            self._check_count(rows, parts)
+            return [self._softmax(row, labels) for row in rows]
+
+        self._has_contradiction = labels.contradiction is not None
+        fingerprint = f"nli tei:{model} label={labels.entailment}"
+        return self._dividing_api(fingerprint, description.max_client_batch_size, predict)
+
+    def _dividing_api(
+        self,
+        fingerprint: str,
+        batch: int,
+        request: Callable[[Sequence[Pair], Place], Awaitable[list[Both]]],
+    ) -> Api:
+        """Return an API for servers that refuse long pairs, whose premises are divided."""
+
+        async def send(pairs: Sequence[Pair], place: Place, _: bool) -> list[Both]:
+            async def send_parts(parts: Sequence[Pair]) -> list[Both]:
+                return await request([(plain_text(p), plain_text(h)) for p, h in parts], place)
+
+            return await probabilities_of_parts(pairs, send_parts, self._too_long_is_error)
+
+        return Api(fingerprint + self._long_suffix, batch, send)
+
+    def _softmax(self, row: Sequence[_Prediction], labels: _Labels) -> Both:
+        """Return the probabilities of both labels. The server sorts a row by its scores."""
+        scores = {prediction.label: prediction.score for prediction in row}
+        if scores.keys() != set(labels.names) or len(row) != len(labels.names):
+            raise self._error(
+                f"returned the labels {sorted(scores)}, and /info the labels {sorted(labels.names)}"
+            )
+        return labels.both(softmax([scores[name] for name in labels.names]))
+
+    def _vllm_api(self, description: Description) -> Api:
+        """Return POST /classify, or /score for a model with one output.
+
+        /score takes pairs of texts, but only of models with one output. /classify takes one text,
+        so that the tokens of a pair are sent. The labels are those in the config of the folder.
+        """
+        card = description.data[0]
+        source: Any = card.root if self._tokenizer is None else self._tokenizer
+        if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source):
+            raise UsageError(_FOLDER)
+        config = read_config(Path(source))
+        labels = _Labels.of(config, self._label)
+        self._has_contradiction = labels.contradiction is not None
+        if len(labels.names) == 1:
+            return self._vllm_score_api(card.id)
+        tokenizer: Any = resolve_tokenizer(source, None)
+        has_types = "token_type_ids" in getattr(tokenizer, "model_input_names", ())
+        if has_types and int(config.get("type_vocab_size", 2)) > 1:
+            raise UsageError(
+                f"{card.id} has token types, which /classify of vLLM does not take: serve the "
+                "model with text-embeddings-inference or `rag-rewards serve`"
+            )
+        encoder = PairClassifier(None, tokenizer, 0, labels.entailment, labels.contradiction)
+        length = card.max_model_len
+        if length is None:
+            raise self._error("does not report max_model_len, the maximum length of the model")
+
+        async def send(pairs: Sequence[Pair], place: Place, _: bool) -> list[Both]:
+            inputs, owners = await asyncio.to_thread(self._pieces, encoder, length, pairs)
+            best = [(0.0, 0.0)] * len(pairs)
+            for at in range(0, len(inputs), VLLM_BATCH):
+                body = {"model": card.id, "input": inputs[at : at + VLLM_BATCH]}
+                rows = (await place.post("/classify", body, _Classes)).data
+                rows = self._in_order(rows, inputs[at : at + VLLM_BATCH])
+                for owner, row in zip(owners[at : at + VLLM_BATCH], rows, strict=True):
+                    first, second = self._shares(row, labels)
+                    best[owner] = (max(best[owner][0], first), max(best[owner][1], second))
+            return best
+
+        return Api(
+            f"nli vllm:{card.id} {encoder.label} max_length={length} overlap={_OVERLAP}"
+            f"{self._long_suffix}",
+            VLLM_BATCH,
+            send,
+        )
+
+    def _vllm_score_api(self, model: str) -> Api:
+        """Return POST /score, for a classifier with one output, which is that of entailment."""
+
+        async def score(parts: Sequence[Pair], place: Place) -> list[Both]:
+            premises, hypotheses = zip(*parts, strict=True)
+            body = {"model": model, "text_1": premises, "text_2": hypotheses}
+            rows = (await place.post("/score", body, _Scores)).data
+            return [(self._probability(row.score), 0.0) for row in self._in_order(rows, parts)]
+
+        return self._dividing_api(f"nli vllm:{model} score", VLLM_BATCH, score)
+
+    def _pieces(
+        self, encoder: PairClassifier, length: int, pairs: Sequence[Pair]
+    ) -> tuple[list[list[int]], list[int]]:
+        """Return the token ids of all pieces, and the position of the pair of each."""
+        inputs: list[list[int]] = []
+        owners: list[int] = []
+        for i, pair in enumerate(encoder.encode(pairs)):
+            if pair is None:
+                continue
+            try:
+                pieces = pair.pieces(length, _OVERLAP)
+            except HypothesisTooLong:
+                if self._too_long_is_error:
+                    raise
+                continue
+            inputs += [piece.ids for piece in pieces]
+            owners += [i] * len(pieces)
+        return inputs, owners
+
+    def _shares(self, row: _Class, labels: _Labels) -> Both:
+        """Return both probabilities. The label of the greatest one must be that of the config."""
+        shares = list(map(self._probability, row.probs))
+        if len(shares) != len(labels.names):
+            raise self._error(
+                f"returned {len(shares)} classes, and the config has the labels {labels.names}"
+            )
+        if abs(sum(shares) - 1) > 0.01:
+            raise self._error(f"returned classes whose sum is {sum(shares):g}, not 1")
+        greatest = labels.names[shares.index(max(shares))]
+        if row.label != greatest:
+            raise self._error(
+                f"returned the label {row.label!r} where the config has {greatest!r}: the folder "
+                "of the tokenizer belongs to another model"
+            )
+        return labels.both(shares)
+
+    @property
+    def _long_suffix(self) -> str:
+        return " too_long=error" if self._too_long_is_error else ""
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    """Return the probabilities of logits; of a single logit, its sigmoid.
+
+    >>> softmax([0.0, 0.0]), softmax([0.0])
+    ([0.5, 0.5], [0.5])
+    """
+    values: list[Any] = [0.0, *logits] if len(logits) == 1 else list(logits)
+    greatest = max(values)
+    powers = [math.exp(value - greatest) for value in values]
+    return [power / sum(powers) for power in powers][-len(logits) :]

@@ -6,10 +6,15 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from rag_rewards.models.http_responses import HttpError
+from rag_rewards.errors import BackendError, shorten
+from rag_rewards.models.nli.pieces import HypothesisTooLong
+from rag_rewards.models.responses import HttpError
 
 T = TypeVar("T")
 V = TypeVar("V")
+Pair = tuple[str, str]
+Both = tuple[float, float]
+"""The probabilities of entailment and of contradiction."""
 _TOO_LONG = re.compile(r"must have less than|context length|too long|maximum .{0,20}length", re.I)
 _SPECIAL = re.compile(r"(?<=[\[<])(?=(?:SEP|CLS|MASK|PAD|UNK)\]|/?s>|(?:pad|unk|mask|eos|bos)>|\|)")
 _LARGEST_OVERLAP = 200
@@ -88,3 +93,41 @@ async def send_divided(
         return first + await send_divided(items[middle:], send, divide)
     parts = await send_divided(divide(items[0]), send, divide)
     return [[value for values in parts for value in values]]
+
+
+def halves_of_text(text: str) -> list[str]:
+    """Return the halves of a text for an embedding. BackendError without two parts."""
+    parts = halves(text, overlap=False)
+    if parts is None:
+        raise BackendError(f"the server refuses {shorten(text, 60)!r} as too long")
+    return parts
+
+
+def halves_of_premise(pair: Pair) -> list[Pair]:
+    """Return a pair with each half of its premise. HypothesisTooLong without two parts."""
+    premise, hypothesis = pair
+    parts = halves(premise, overlap=True)
+    if parts is None:
+        raise HypothesisTooLong(f"a hypothesis is too long: {shorten(hypothesis, 60)!r}")
+    return [(part, hypothesis) for part in parts]
+
+
+async def probabilities_of_parts(
+    pairs: Sequence[Pair],
+    send: Callable[[Sequence[Pair]], Awaitable[Sequence[Both]]],
+    too_long_is_error: bool,
+) -> list[Both]:
+    """Return the highest probabilities of a part of each premise.
+
+    A pair whose hypothesis is too long has the probabilities 0, or raises HypothesisTooLong.
+    """
+    try:
+        values = await send_divided(pairs, send, halves_of_premise)
+    except HypothesisTooLong:
+        if len(pairs) > 1:  # find the pair
+            each = [await probabilities_of_parts([p], send, too_long_is_error) for p in pairs]
+            return [both for result in each for both in result]
+        if too_long_is_error:
+            raise
+        return [(0.0, 0.0)]
+    return [(max(e for e, _ in parts), max(c for _, c in parts)) for parts in values]

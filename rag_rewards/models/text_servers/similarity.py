@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from operator import mul
-from typing import Protocol
 
-from rag_rewards.errors import BackendError, shorten
-from rag_rewards.models.endpoints import Limits
-from rag_rewards.models.health import Health
-from rag_rewards.models.http import Place
-from rag_rewards.models.text_servers.connection import Connection
-from rag_rewards.models.text_servers.long_texts import halves, plain_text, send_divided
-from rag_rewards.models.text_servers.shared import SharedSimilarity
-from rag_rewards.models.text_servers.tei import TeiEncoder
-from rag_rewards.models.text_servers.vllm import VllmEncoder
+import msgspec
 
-Pair = tuple[str, str]
+from rag_rewards.errors import BackendError
+from rag_rewards.models.client import Place
+from rag_rewards.models.limits import Limits
+from rag_rewards.models.text_servers.long_texts import (
+    Pair,
+    halves_of_text,
+    plain_text,
+    send_divided,
+)
+from rag_rewards.models.text_servers.server import (
+    SHARED_BATCH,
+    VLLM_BATCH,
+    Api,
+    Description,
+    TextServer,
+)
+
 Vector = list[float]
-KEY_VARIABLE = "RAG_REWARDS_SIMILARITY_KEY"
 
 
-class EmbeddingApi(Protocol):
-    """An API that returns embeddings of texts."""
-
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def batch(self) -> int:
-        """Maximum number of texts in one request."""
-        ...
-
-    async def embed(self, texts: Sequence[str], place: Place) -> list[Vector]: ...
+class _Similarities(msgspec.Struct):
+    similarity: list[float]
 
 
-class SimilarityServer:
+class _Embedding(msgspec.Struct):
+    index: int
+    embedding: Vector
+
+
+class _Embeddings(msgspec.Struct):
+    data: list[_Embedding]
+
+
+class SimilarityServer(TextServer):
     """Cosine similarity, −1 to 1, of (text, reference) pairs, by a model on one or several servers.
 
     url      addresses of `rag-rewards serve`, of text-embeddings-inference, of vLLM, or of another
@@ -47,8 +53,11 @@ class SimilarityServer:
     is the mean of those of its parts, weighted by their lengths. An empty text or reference has
     the similarity 0.0. The error of a request is the result of its pairs.
 
-    Raises UsageError for invalid arguments.
+    Raises UsageError for invalid arguments, and MissingExtraError if httpx is not installed.
     """
+
+    kind = "similarity"
+    key_variable = "RAG_REWARDS_SIMILARITY_KEY"
 
     def __init__(
         self,
@@ -57,64 +66,77 @@ class SimilarityServer:
         api_key: str | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._connection = Connection.of("similarity", url, api_key, KEY_VARIABLE, limits)
-        self._api: SharedSimilarity | EmbeddingApi | None = None
-
-    @property
-    def health(self) -> Health:
-        """The health of the servers."""
-        return self._connection.servers.health
-
-    @property
-    def fingerprint(self) -> str:
-        """The model, as the server describes it."""
-        if self._api is None:
-            self._connection.description()
-            self._api = self._new_api()
-        return self._api.fingerprint
+        super().__init__(url, api_key, limits)
+        self._returns_similarities = False
 
     async def similarity(self, pairs: Sequence[Pair]) -> list[float | Exception]:
         """Return the similarity, or the error, of each (text, reference) pair, in order."""
         complete = [(text, other) for text, other in pairs if text.strip() and other.strip()]
         if not complete:
             return [0.0] * len(pairs)
-        if self._api is None:
-            await self._connection.describe()
-            self._api = self._new_api()
-        values = await self._values(self._api, complete)
+        api = await self._load_api()
+        if self._returns_similarities:
+            values = await self._in_batches(
+                complete, api.batch, lambda pair: len(pair[0]) + len(pair[1]), api.send
+            )
+        else:
+            texts = [text for pair in complete for text in pair]
+            vectors = await self._in_batches(texts, api.batch, len, api.send)
+            values = {pair: _cosine(vectors[pair[0]], vectors[pair[1]]) for pair in complete}
         return [values.get(pair, 0.0) for pair in pairs]
 
-    async def close(self) -> None:
-        """Do nothing: no connection is kept open between calls."""
-
-    async def _values(
-        self, api: SharedSimilarity | EmbeddingApi, pairs: Sequence[Pair]
-    ) -> dict[Pair, float | Exception]:
-        if isinstance(api, SharedSimilarity):
-            return await self._connection.in_batches(
-                pairs, api.batch, lambda pair: len(pair[0]) + len(pair[1]), api.send
-            )
-        texts = [text for pair in pairs for text in pair]
-        embeddings = await self._connection.in_batches(
-            texts, api.batch, len, lambda batch, place: self._embed(api, batch, place)
-        )
-        return {pair: _cosine(embeddings[pair[0]], embeddings[pair[1]]) for pair in pairs}
-
-    async def _embed(self, api: EmbeddingApi, texts: Sequence[str], place: Place) -> list[Vector]:
-        """Return one vector of length 1 for each text."""
-
-        async def send(parts: Sequence[str]) -> list[tuple[Vector, int]]:
-            vectors = await api.embed([plain_text(part) for part in parts], place)
-            if len(vectors) != len(parts):
-                raise self._connection.error(
-                    f"returned {len(vectors)} results for {len(parts)} texts"
+    def _new_api(self, description: Description) -> Api:
+        self._returns_similarities = description.api == "rag-rewards"
+        if self._returns_similarities:
+            if description.similarity is None:
+                raise self._error(
+                    "has no similarity model: start the server with --similarity MODEL"
                 )
-            return [
-                (self._unit(vector), len(part)) for vector, part in zip(vectors, parts, strict=True)
-            ]
+            return Api(description.similarity.fingerprint, SHARED_BATCH, self._compare)
+        if description.api == "vllm":
+            model = description.data[0].id
 
-        values = await send_divided(texts, send, _divided)
-        return [self._mean(parts) for parts in values]
+            async def embed_openai(texts: Sequence[str], place: Place) -> list[Vector]:
+                body = {"model": model, "input": texts, "encoding_format": "float"}
+                answer = await place.post("/v1/embeddings", body, _Embeddings)
+                return [row.embedding for row in self._in_order(answer.data, texts)]
+
+            return Api(f"similarity openai:{model}", VLLM_BATCH, self._divided(embed_openai))
+        if "embedding" not in (description.model_type or {}):
+            raise self._error(f"serves {description.tei_model}, which is not an encoder")
+
+        async def embed(texts: Sequence[str], place: Place) -> list[Vector]:
+            body = {"inputs": texts, "truncate": False, "normalize": True}
+            return await place.post("/embed", body, list[Vector])
+
+        return Api(
+            f"similarity tei:{description.tei_model}",
+            description.max_client_batch_size,
+            self._divided(embed),
+        )
+
+    async def _compare(self, pairs: Sequence[Pair], place: Place) -> list[float]:
+        """Return the similarities that `rag-rewards serve` computes."""
+        answer = await place.post("/similarity", {"pairs": pairs}, _Similarities)
+        for value in answer.similarity:
+            if not -1.0001 <= value <= 1.0001:
+                raise self._error(f"returned {value:g}, which is not a similarity")
+        return [min(max(value, -1.0), 1.0) for value in answer.similarity]
+
+    def _divided(
+        self, embed: Callable[[Sequence[str], Place], Awaitable[list[Vector]]]
+    ) -> Callable[[Sequence[str], Place], Awaitable[list[Vector]]]:
+        """Return a function that divides texts, and returns one vector of length 1 for each."""
+
+        async def embed_divided(texts: Sequence[str], place: Place) -> list[Vector]:
+            async def send(parts: Sequence[str]) -> list[tuple[Vector, int]]:
+                vectors = await embed([plain_text(part) for part in parts], place)
+                self._check_count(vectors, parts)
+                return list(zip(map(self._unit, vectors), map(len, parts), strict=True))
+
+            return [self._mean(parts) for parts in await send_divided(texts, send, halves_of_text)]
+
+        return embed_divided
 
     def _mean(self, parts: Sequence[tuple[Vector, int]]) -> Vector:
         if len(parts) == 1:
@@ -125,24 +147,8 @@ class SimilarityServer:
     def _unit(self, vector: Vector) -> Vector:
         norm = math.sqrt(math.fsum(map(mul, vector, vector)))
         if not math.isfinite(norm) or norm == 0:
-            raise self._connection.error("returned an embedding without a direction")
+            raise self._error("returned an embedding without a direction")
         return [value / norm for value in vector]
-
-    def _new_api(self) -> SharedSimilarity | EmbeddingApi:
-        connection = self._connection
-        description = connection.description()
-        if description.api == "rag-rewards":
-            return SharedSimilarity.of(connection, description)
-        if description.api == "tei":
-            return TeiEncoder.of(connection, description)
-        return VllmEncoder.of(connection, description)
-
-
-def _divided(text: str) -> list[str]:
-    parts = halves(text, overlap=False)
-    if parts is None:
-        raise BackendError(f"the server refuses {shorten(text, 60)!r} as too long")
-    return parts
 
 
 def _cosine(first: Vector | Exception, second: Vector | Exception) -> float | Exception:

@@ -19,7 +19,7 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
     Tokenizer,
 )
-from rag_rewards.models.sampling import sampling_parameters
+from rag_rewards.models.policy_server import sampling_parameters
 from rag_rewards.models.selfcheck import agree, selfcheck
 from rag_rewards.models.sequences import (
     SequenceResult,

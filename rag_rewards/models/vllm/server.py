@@ -14,27 +14,26 @@ from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
     GenerateRequest,
-    ScoreAnswer,
     ScoreRequest,
     Tokenizer,
 )
-from rag_rewards.models.endpoints import Limits
-from rag_rewards.models.http import Place, Servers, run_concurrently
-from rag_rewards.models.http_policy import HttpPolicy, ServedModel, Version
-from rag_rewards.models.http_responses import HttpError
-from rag_rewards.models.sampling import sampling_parameters
-from rag_rewards.models.selfcheck import agree, selfcheck
+from rag_rewards.models.calls import run_concurrently
+from rag_rewards.models.client import Place
+from rag_rewards.models.limits import Limits
+from rag_rewards.models.policy_server import (
+    PolicyServer,
+    ServedModel,
+    Version,
+    sampling_parameters,
+)
 from rag_rewards.models.sequences import (
     SequenceResult,
     TokenSequence,
     batches,
     distinct_sequences,
-    waves,
 )
 from rag_rewards.models.vllm.prompt_logprobs import (
-    CACHED,
     PLAIN,
-    covers_response,
     generate_answer,
     max_sequence_length,
     response_logprobs,
@@ -58,25 +57,10 @@ class _Choice(msgspec.Struct):
     prompt_logprobs: _Rows = None
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _TokenCounts(msgspec.Struct):
-    prompt_tokens_details: _PromptDetails | None = None
-
-
 class _Completion(msgspec.Struct):
     """The response of /v1/completions."""
 
     choices: list[_Choice]
-
-
-class _Generation(msgspec.Struct):
-    """The response of /inference/v1/generate, for one prompt."""
-
-    prompt_logprobs: _Rows = None
-    usage: _TokenCounts | None = None
 
 
 class _ModelCard(msgspec.Struct):
@@ -92,7 +76,7 @@ class _ModelCards(msgspec.Struct):
 # --- the policy ----------------------------------------------------------------------------------
 
 
-class VllmServer(HttpPolicy):
+class VllmServer(PolicyServer):
     """A policy on vLLM's OpenAI-compatible server, or on several servers of the same model.
 
     url             http:// or https:// addresses; all sequences of a group go to one server
@@ -102,9 +86,6 @@ class VllmServer(HttpPolicy):
     precision       precision of the server ("float32", "bfloat16", …), for the fingerprint and for
                     the tolerances of the self-check; a server does not report it
     weight_version  version of the served weights, for the answers and the fingerprint
-    cached          read the prefix cache; requires a server that was started with
-                    `--enable-scale-out --enable-prompt-tokens-details`. Before the first use, the
-                    values are compared with those without the cache; BackendError if they differ
     api_key         key for the Authorization header
     limits          timeouts, retries and concurrency of the requests
 
@@ -126,7 +107,6 @@ class VllmServer(HttpPolicy):
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         precision: str = "unknown",
         weight_version: Version = None,
-        cached: bool = False,
         api_key: str | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -139,8 +119,6 @@ class VllmServer(HttpPolicy):
             limits=limits,
         )
         self.model = model
-        self.cached = cached
-        self._cache_checked = False
 
     @property
     def model_name(self) -> str:
@@ -148,26 +126,9 @@ class VllmServer(HttpPolicy):
         return self.model or super().model_name
 
     @property
-    def path(self) -> str:
-        """The value of `ScoreAnswer.path`."""
-        return "vllm cached" if self.cached else "vllm"
-
-    @property
     def capabilities(self) -> Capabilities:
-        """The precision of the servers, and whether they reuse shared prefixes."""
-        return replace(super().capabilities, reuses_prefixes=self.cached)
-
-    async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
-        """Return the log-probabilities of each request, or its BackendError."""
-        if self.cached and not self._cache_checked:
-            await self._check_cached()
-        return await super().score(requests)
-
-    async def selfcheck(self) -> None:
-        """Check each server, that all servers agree, and the cached method if it is enabled."""
-        await super().selfcheck()
-        if self.cached:
-            await self._check_cached()
+        """The precision of the servers. They compute every token of every sequence."""
+        return replace(super().capabilities, reuses_prefixes=False)
 
     def _described_model(self, *responses: Any) -> ServedModel:
         (cards,) = responses
@@ -183,28 +144,14 @@ class VllmServer(HttpPolicy):
         self, request: ScoreRequest, place: Place
     ) -> tuple[list[tuple[TokenSequence, SequenceResult]], Version]:
         model = await self._fetch_model(place)
-        sequences = distinct_sequences(request)
-        scored: list[tuple[TokenSequence, SequenceResult]] = []
-        if self.cached:
-            for wave in waves(sequences):
-                results = await run_concurrently(
-                    self._score_cached(sequence, model, place) for sequence in wave
-                )
-                scored += zip(wave, results, strict=True)
-            return scored, None
-        parts = batches(sequences, self._servers.limits.batch)
-        for part, results in zip(
-            parts,
-            await run_concurrently(self._score_plain(part, model, place) for part in parts),
-            strict=True,
-        ):
-            scored += zip(part, results, strict=True)
-        return scored, None
+        parts = batches(distinct_sequences(request), self._client.limits.batch)
+        scored = await run_concurrently(self._score_batch(part, model, place) for part in parts)
+        return [each for part in scored for each in part], None
 
-    async def _score_plain(
+    async def _score_batch(
         self, sequences: Sequence[TokenSequence], model: ServedModel, place: Place
-    ) -> list[SequenceResult]:
-        """Score sequences in one request, without the cache."""
+    ) -> list[tuple[TokenSequence, SequenceResult]]:
+        """Score sequences in one request."""
         prompts = [sequence.tokens for sequence in sequences]
         body = {"model": model.name, "prompt": prompts, **PLAIN}
         choices = (await place.post("/v1/completions", body, _Completion)).choices
@@ -212,61 +159,11 @@ class VllmServer(HttpPolicy):
         if sorted(choice.index for choice in choices) != list(range(len(sequences))):
             raise BackendError(f"{source}: expected {len(sequences)} choices, found {len(choices)}")
         rows = {choice.index: choice.prompt_logprobs for choice in choices}
-        return [
-            SequenceResult(
-                response_logprobs(rows[i], sequence.response, source), len(sequence.tokens)
-            )
-            for i, sequence in enumerate(sequences)
-        ]
-
-    async def _score_cached(
-        self, sequence: TokenSequence, model: ServedModel, place: Place
-    ) -> SequenceResult:
-        """Score a sequence with the cache, and again without it if too much was cached."""
-        body = {"model": model.name, "token_ids": sequence.tokens, "sampling_params": CACHED}
-        try:
-            generation = await place.post("/inference/v1/generate", body, _Generation, final=(500,))
-        except HttpError as error:
-            if error.status == 404:
-                raise HttpError(
-                    f"{error}; cached=True needs a server started with --enable-scale-out", 404
-                ) from None
-            # An uninitialized row can contain NaN, which cannot be encoded as JSON. The server
-            # then answers with status 400 (vLLM 0.32) or 500.
-            if error.status not in (400, 500):
-                raise
-            return (await self._score_plain([sequence], model, place))[0]
-        details = generation.usage.prompt_tokens_details if generation.usage else None
-        cached = details.cached_tokens if details else None
-        source = self._source(model, place)
-        if cached is None:
-            raise BackendError(
-                f"{source}: the server does not report how many tokens were cached: start it with "
-                "--enable-prompt-tokens-details, or remove cached=True"
-            )
-        computed = len(sequence.tokens) - cached
-        if not covers_response(cached, sequence):
-            (plain,) = await self._score_plain([sequence], model, place)
-            return SequenceResult(plain.logprobs, plain.computed + computed)
-        values = response_logprobs(generation.prompt_logprobs, sequence.response, source)
-        return SequenceResult(values, computed)
-
-    async def _check_cached(self) -> None:
-        """Compare the cached with the plain method. Raises BackendError if the values differ."""
-        await self._connect()
-        for servers in self._servers.split():
-            with servers.named_in_errors():
-                trial = self._on(servers)
-                trial.cached = True
-                await selfcheck(trial)
-                await agree(trial, self._on(servers))
-        self._cache_checked = True
-
-    def _on(self, servers: Servers) -> VllmServer:
-        """Return this policy on some of its servers, without the cache."""
-        policy = super()._on(servers)
-        policy.cached, policy._cache_checked = False, True
-        return policy
+        scored: list[tuple[TokenSequence, SequenceResult]] = []
+        for i, sequence in enumerate(sequences):
+            values = response_logprobs(rows[i], sequence.response, source)
+            scored.append((sequence, SequenceResult(values, len(sequence.tokens))))
+        return scored
 
     # --- generation ------------------------------------------------------------------------------
 

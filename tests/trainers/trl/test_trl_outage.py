@@ -138,7 +138,7 @@ def test_a_judge_that_does_not_answer_is_reported_before_training(tmp_path: Any)
         reward = RagReward("truthrl", judge=server.url, judge_model="tiny")
         run(tmp_path, reward)
         assert len(server.requests) == 1
-        with pytest.raises(BackendError, match=r"not ready for the training: .*HTTP 401"):
+        with pytest.raises(BackendError, match=r"not ready for the training: .*status 401"):
             run(tmp_path, RagReward("truthrl", judge=server.url, judge_model="tiny"))
 
 

@@ -130,7 +130,7 @@ def test_a_judge_that_does_not_answer_is_reported_before_training(files: Any) ->
         )
         refill = PPOTrainer._add_prompts_to_generate
         trainer._add_prompts_to_generate = refill.__get__(trainer)
-        with pytest.raises(BackendError, match=r"not ready for the training: .*HTTP 401"):
+        with pytest.raises(BackendError, match=r"not ready for the training: .*status 401"):
             PPOTrainer._build_replay_buffer(trainer)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -18,9 +19,10 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
     Tokenizer,
 )
-from rag_rewards.models.endpoints import Limits, endpoints
+from rag_rewards.models.addresses import servers_of
+from rag_rewards.models.client import Client, Place
 from rag_rewards.models.health import Health
-from rag_rewards.models.http import Place, Servers
+from rag_rewards.models.limits import Limits
 from rag_rewards.models.selfcheck import agree, selfcheck
 from rag_rewards.models.sequences import (
     SequenceResult,
@@ -31,7 +33,7 @@ from rag_rewards.models.sequences import (
 )
 from rag_rewards.models.tokenizer import resolve_tokenizer
 
-_P = TypeVar("_P", bound="HttpPolicy")
+_P = TypeVar("_P", bound="PolicyServer")
 Version = str | int | None
 """Version of the weights, None if unknown."""
 
@@ -50,14 +52,14 @@ class ServedModel:
     max_length: int | None
 
 
-class HttpPolicy(ABC):
+class PolicyServer(ABC):
     """A policy on one or several HTTP servers of the same model.
 
     A subclass adds the requests of its engine and the parsing of the responses.
     """
 
     engine: ClassVar[str]
-    """Name of the engine, for messages and the fingerprint."""
+    """Name of the engine, for messages, the fingerprint and `ScoreAnswer.path`."""
     model_endpoints: ClassVar[Sequence[tuple[Sequence[str], Any]]]
     """Requests that describe the model: alternative paths, and the type of the response."""
 
@@ -74,16 +76,11 @@ class HttpPolicy(ABC):
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self.precision = precision
         self.weight_version = weight_version
-        self._servers = Servers(self.engine, endpoints(url), limits or Limits(), headers)
+        self._client = Client(self.engine, servers_of(url), limits or Limits(), headers)
         self._tokenizer = tokenizer
         self._model: ServedModel | None = None
 
     # --- the engine ----------------------------------------------------------------------------
-
-    @property
-    def path(self) -> str:
-        """The value of `ScoreAnswer.path`."""
-        return self.engine
 
     @abstractmethod
     def _described_model(self, *responses: Any) -> ServedModel:
@@ -105,7 +102,7 @@ class HttpPolicy(ABC):
     @property
     def health(self) -> Health:
         """The health of the servers."""
-        return self._servers.health
+        return self._client.health
 
     # --- identity ------------------------------------------------------------------------------
 
@@ -150,26 +147,29 @@ class HttpPolicy(ABC):
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the log-probabilities of each request, or its BackendError."""
-        return await self._servers.map(requests, count_tokens, self._score)
+        return await self._client.map(requests, self._score, load=count_tokens)
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> list[GenerateAnswer | Exception]:
         """Return one continuation for each request, or its BackendError."""
-        return await self._servers.map(
-            requests, lambda request: len(request.prompt) + request.max_tokens, self._generate
+        return await self._client.map(
+            requests,
+            self._generate,
+            load=lambda request: len(request.prompt) + request.max_tokens,
         )
 
     async def selfcheck(self) -> None:
         """Check each server, and that all servers give the same values. Raises BackendError."""
-        await self._connect()
-        first, *others = self._servers.split()
-        for servers in (first, *others):
-            with servers.named_in_errors():
-                await selfcheck(self._on(servers))
-        for servers in others:
-            with servers.named_in_errors():
-                await agree(self._on(servers), self._on(first))
+        # In advance, so that no property blocks an event loop with a request.
+        await self._client.one(self._fetch_model)
+        first, *others = self._client.split()
+        for client in (first, *others):
+            with _named_in_errors(client):
+                await selfcheck(self._on(client))
+        for client in others:
+            with _named_in_errors(client):
+                await agree(self._on(client), self._on(first))
 
     async def close(self) -> None:  # noqa: B027 (a method of the protocol)
         """Do nothing: no connection is kept open between calls."""
@@ -188,18 +188,18 @@ class HttpPolicy(ABC):
             request,
             results,
             source=source,
-            path=self.path,
+            path=self.engine,
             weight_version=reported if version is None else version,
         )
 
     def _source(self, model: ServedModel, place: Place) -> str:
         """Return the beginning of a message about a server."""
-        return f"{self.engine} {model.name} at {place.endpoint.url}"
+        return f"{self.engine} {model.name} at {place.server.url}"
 
-    def _on(self: _P, servers: Servers) -> _P:
+    def _on(self: _P, client: Client) -> _P:
         """Return this policy on some of its servers."""
         policy = copy.copy(self)
-        policy._servers = servers
+        policy._client = client
         return policy
 
     async def _fetch_model(self, place: Place) -> ServedModel:
@@ -209,19 +209,43 @@ class HttpPolicy(ABC):
             )
         return self._model
 
-    async def _connect(self) -> None:
-        """Fetch the model in advance, so that no property blocks an event loop with a request."""
-        async with self._servers.session() as session, session.place(1) as place:
-            await self._fetch_model(place)
-
     def _served_model(self) -> ServedModel:
-        if self._model is None:
-            self._model = self._described_model(
-                *[self._servers.get_sync(paths, kind) for paths, kind in self.model_endpoints]
-            )
-        return self._model
+        return self._model or self._client.one_sync(self._fetch_model)
+
+
+@contextmanager
+def _named_in_errors(client: Client) -> Iterator[None]:
+    """Add the addresses of the servers to each BackendError of the block."""
+    try:
+        yield
+    except BackendError as error:
+        raise BackendError(f"{client.urls}: {error}") from error
 
 
 def weights_changed(source: str) -> BackendError:
     """Return the error of a request whose values come from different weights."""
     return BackendError(f"{source}: the weights changed while a group was scored")
+
+
+NEUTRAL_SAMPLING = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""Parameters that leave the distribution of the model unchanged.
+
+They are sent explicitly, because the defaults of a server may come from the model's
+generation_config.json.
+"""
+
+
+def sampling_parameters(request: GenerateRequest) -> dict[str, float]:
+    """Return the parameters of a request, with all other parameters neutral.
+
+    >>> sampling_parameters(GenerateRequest((1,), temperature=0.6, top_p=0.9))["top_p"]
+    0.9
+    """
+    return {**NEUTRAL_SAMPLING, "temperature": request.temperature, "top_p": request.top_p}

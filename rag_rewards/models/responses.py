@@ -1,80 +1,63 @@
-"""Parts of HTTP responses that all servers have in common: error messages and Retry-After."""
+"""Responses of all servers: their bodies, their errors, and the times that they request."""
 
 from __future__ import annotations
 
 import math
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import BackendError
-
-if TYPE_CHECKING:
-    import httpx
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 """Exceptions of msgspec for bytes that are not JSON, or that nest too deeply."""
 
 
 class HttpError(BackendError):
-    """A failed request. `status` is the status code of the last response, None without one."""
+    """A failed request.
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    status       the status code of the last response, None without one
+    affects_all  whether every other request would fail in the same way
+    """
+
+    def __init__(
+        self, message: str, status: int | None = None, *, affects_all: bool = False
+    ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.affects_all = status, affects_all
+
+
+@dataclass(frozen=True)
+class Response:
+    """The status of a response, the value of its header Retry-After, and its body."""
+
+    status: int
+    retry_after: str | None
+    content: bytes
 
 
 class ResponseTooLarge(Exception):
     """A response body that exceeds its limit."""
 
 
-async def request_within(
-    client: httpx.AsyncClient, limit: int, method: str, url: str | httpx.URL, **options: Any
-) -> httpx.Response:
-    """Send a request and return the response with its body.
+async def receive(connection: Any, limit: int, method: str, url: str, **options: Any) -> Response:
+    """Send a request and return its response.
 
     Raises ResponseTooLarge as soon as the decompressed body exceeds `limit` bytes: a few kB can
     expand to many GB.
     """
-    import httpx
-
     body = bytearray()
-    async with client.stream(method, url, **options) as response:
+    async with connection.stream(method, url, **options) as response:
         async for part in response.aiter_bytes():
             body += part
             if len(body) > limit:
                 raise ResponseTooLarge(f"the response has more than {limit:,} bytes")
-        headers = [
-            (name, value)
-            for name, value in response.headers.multi_items()
-            if name not in ("content-encoding", "content-length", "transfer-encoding")
-        ]
-        return httpx.Response(
-            response.status_code, headers=headers, content=bytes(body), request=response.request
-        )
-
-
-def get_within(limit: int, seconds: float, url: str, headers: dict[str, str]) -> httpx.Response:
-    """Send GET and return the response with its body, for callers without an event loop.
-
-    Raises ResponseTooLarge as soon as the decompressed body exceeds `limit` bytes, and
-    httpx.ReadTimeout if it is not complete after `seconds` and the time of one read.
-    """
-    import httpx
-
-    body, end = bytearray(), time.monotonic() + seconds
-    with httpx.stream("GET", url, headers=headers, timeout=seconds) as response:
-        for part in response.iter_bytes():
-            body += part
-            if len(body) > limit:
-                raise ResponseTooLarge(f"the response has more than {limit:,} bytes")
-            if time.monotonic() > end:  # the timeout of httpx applies to each read
-                raise httpx.ReadTimeout(f"no complete response within {seconds:g} s")
-        return httpx.Response(response.status_code, content=bytes(body), request=response.request)
+        return Response(response.status_code, response.headers.get("retry-after"), bytes(body))
 
 
 def is_temporary(status: int) -> bool:

@@ -1,0 +1,92 @@
+"""The calls of a model on servers that are under way: what they share, and their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rag_rewards.models.addresses import Server
+
+_T = TypeVar("_T")
+
+
+def _times() -> dict[str, float]:
+    return defaultdict(float)
+
+
+@dataclass
+class SharedState:
+    """What the calls on one event loop share. It ends with the last of them.
+
+    Times are those of the monotonic clock, by the URL of the server.
+
+    slots    limit of simultaneous requests
+    paused   times before which a server accepts no request, by its Retry-After
+    failed   times before which a server that failed receives no request if there is another server
+    idle     HTTP clients without a request, each for one request at a time: the connection pool of
+             a client with several connections searches all of them at each request
+    calls    number of calls under way
+    """
+
+    slots: asyncio.Semaphore
+    paused: dict[str, float] = field(default_factory=_times)
+    failed: dict[str, float] = field(default_factory=_times)
+    idle: list[Any] = field(default_factory=list)
+    calls: int = 0
+
+
+@dataclass
+class Call:
+    """One call.
+
+    number    its number for `Health`
+    deadline  its deadline on the monotonic clock
+    paused    as in `SharedState`, for times after the deadline, so that no other call waits for
+              them
+    """
+
+    shared: SharedState
+    number: int
+    deadline: float
+    paused: dict[str, float] = field(default_factory=_times)
+
+    def pause(self, server: Server, seconds: float) -> None:
+        """Let no request be sent to a server for some time."""
+        until = time.monotonic() + seconds
+        paused = self.shared.paused if until < self.deadline else self.paused
+        paused[server.url] = max(paused[server.url], until)
+
+    def paused_until(self, server: Server) -> float:
+        """Return the time before which a server accepts no request."""
+        return max(self.shared.paused[server.url], self.paused[server.url])
+
+    async def run(self, work: Iterable[Awaitable[None]]) -> None:
+        """Run tasks until all end, one raises an exception, or the deadline is over."""
+        tasks = [asyncio.ensure_future(each) for each in work]
+        left = None if self.deadline == math.inf else self.deadline - time.monotonic()
+        try:
+            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_EXCEPTION)
+            ended = [task for task in tasks if task.done()]
+        finally:
+            self.deadline = -math.inf  # before Python 3.12, wait_for can lose a cancellation
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in ended:
+            task.result()  # raises unexpected exceptions, which are bugs
+
+
+async def run_concurrently(work: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Return all results in order. The first exception cancels the rest and is raised."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,495 @@
+"""Requests to the servers of a model. No other module of the package uses the HTTP library.
+
+A call processes items, such as groups or questions. All requests of an item go to one server,
+because its cache contains their common prefix: the server with the least load. A server that fails
+receives no items for some time; its requests move to another server, or wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import ssl
+import time
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from rag_rewards.errors import BackendError, needs_extra, shorten
+from rag_rewards.evidence.gather import run_coroutine
+from rag_rewards.models.addresses import Server
+from rag_rewards.models.calls import Call, SharedState
+from rag_rewards.models.health import Health
+from rag_rewards.models.limits import Limits, RateLimit
+from rag_rewards.models.responses import (
+    UNDECODABLE,
+    HttpError,
+    Response,
+    ResponseTooLarge,
+    error_message,
+    is_temporary,
+    receive,
+    retry_after_seconds,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+MAX_BYTES = 512 << 20
+"""Maximum size of a response: log-probabilities of a batch of long prompts take some 100 MB."""
+MAX_DESCRIPTION_BYTES = 1 << 20
+"""Maximum size of a response that describes a model."""
+_MAX_TIMEOUTS = 2
+"""Number of timeouts after which a request is not repeated."""
+_CONNECT_S = 10.0
+_MAX_BACKOFF_S = 30.0
+_JSON = {"content-type": "application/json"}
+HINTS = {401: "check the key", 402: "the account has no credit"}
+"""Status codes that every request would get, and how to fix them."""
+
+
+class _TemporaryFailure(Exception):
+    """A failed attempt. Another one can succeed, after `retry_after` seconds or more.
+
+    `is_postponed` if the server limits the rate of requests, and did not try this one.
+    """
+
+    def __init__(self, error: HttpError, retry_after: float = 0.0, **kinds: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retry_after = retry_after
+        self.is_timeout = kinds.get("is_timeout", False)
+        self.is_postponed = kinds.get("is_postponed", False)
+
+
+def _ignore_request(seconds: float) -> None:
+    """Do nothing after a request."""
+
+
+@dataclass
+class Client:
+    """The servers of one model. Its methods can be called from several threads.
+
+    name        beginning of messages about the servers
+    servers     the servers, with their load
+    limits      limits of the requests
+    headers     headers of all requests
+    extra       the extra that installs the HTTP library
+    max_bytes   maximum size of a response
+    hints       status codes that every request would get, and how to fix them
+    on_request  called after each request, with its duration in seconds
+    health      whether the servers respond
+
+    Connections are closed when no call is under way, so that calls can run in different event
+    loops. Raises MissingExtraError if httpx is not installed.
+    """
+
+    name: str
+    servers: tuple[Server, ...]
+    limits: Limits = field(default_factory=Limits)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extra: str = "http"
+    max_bytes: int = MAX_BYTES
+    hints: Mapping[int, str] = field(default_factory=lambda: HINTS, repr=False)
+    on_request: Callable[[float], None] = field(default=_ignore_request, repr=False)
+    health: Health = field(default_factory=Health, repr=False)
+
+    def __post_init__(self) -> None:
+        with needs_extra(self.extra, "httpx"):
+            import httpx  # noqa: F401
+        self.health.name = self.name
+        self.request_rate = RateLimit(self.limits.requests_per_minute)
+        self.token_rate = RateLimit(self.limits.tokens_per_minute)
+        self._shared: dict[asyncio.AbstractEventLoop, SharedState] = {}
+
+    @property
+    def urls(self) -> str:
+        """The addresses of the servers, for messages."""
+        return ", ".join(server.url for server in self.servers)
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """The TLS context. Without https:// addresses it is empty: certificates load in 35 ms."""
+        import httpx
+
+        if not any(server.url.lower().startswith("https") for server in self.servers):
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context: ssl.SSLContext = httpx.create_ssl_context()
+        return context
+
+    async def map(
+        self,
+        items: Sequence[_R],
+        work: Callable[[_R, Place], Awaitable[_T]],
+        *,
+        load: Callable[[_R], int] = lambda item: 1,
+        name: Callable[[_R], str] | None = None,
+    ) -> list[_T | Exception]:
+        """Call `work` for each item with a server, and return the results in order.
+
+        load  number of tokens of an item
+        name  beginning of the errors of an item; default: the name of the client
+
+        A BackendError, also one at the deadline, is the result of its item.
+        """
+        results: dict[int, _T | Exception] = {}
+        waiting = iter(enumerate(items))
+
+        async def process(call: Call) -> None:
+            for i, item in waiting:
+                label = name(item) if name else self.name
+                with Place(self, call, load(item), label) as place:
+                    try:
+                        results[i] = await work(item, place)
+                    except BackendError as error:
+                        results[i] = error.with_traceback(None)  # its frames keep objects alive
+
+        if items:
+            async with self._call() as call:
+                at_once = min(len(items), self.limits.concurrency * len(self.servers))
+                await call.run([process(call) for _ in range(at_once)])
+        for i, item in enumerate(items):
+            if i not in results:
+                label = name(item) if name else self.name
+                results[i] = HttpError(f"{label}: {self.deadline_message}")
+        return [results[i] for i in range(len(items))]
+
+    async def one(self, work: Callable[[Place], Awaitable[_T]]) -> _T:
+        """Call `work` with a server, and return its result. Raises its error."""
+        (result,) = await self.map([None], lambda _, place: work(place))
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def one_sync(self, work: Callable[[Place], Awaitable[_T]]) -> _T:
+        """Return the same as `one`, for callers without an event loop. Each server is tried once.
+
+        Raises an error after a few seconds if no server responds.
+        """
+        limits = replace(
+            self.limits,
+            retries=len(self.servers) - 1,
+            timeout=min(self.limits.timeout, _CONNECT_S),
+            deadline=None,
+        )
+        return run_coroutine(replace(self, limits=limits).one(work))
+
+    def split(self) -> list[Client]:
+        """Return one object for each server."""
+        return [replace(self, servers=(server,)) for server in self.servers]
+
+    @property
+    def deadline_message(self) -> str:
+        """The reason of an item without a result at the deadline."""
+        deadline = self.limits.deadline
+        return "the call ended" if deadline is None else f"the deadline of {deadline:g} s is over"
+
+    def shown(self, text: str, length: int = 300) -> str:
+        """Return a text of a server for a message: short, on one line, and without keys."""
+        values = [
+            self.headers.get("authorization"),
+            *(s.address.authorization for s in self.servers),
+        ]
+        for value in filter(None, values):
+            text = text.replace(value.partition(" ")[2] or value, "***")
+        return shorten(text, length)
+
+    @asynccontextmanager
+    async def _call(self) -> AsyncIterator[Call]:
+        loop, limits = asyncio.get_running_loop(), self.limits
+        shared = self._shared.get(loop)
+        if shared is None:
+            slots = asyncio.Semaphore(limits.concurrency * len(self.servers))
+            shared = self._shared[loop] = SharedState(slots)
+        shared.calls += 1
+        deadline = time.monotonic() + (limits.deadline or math.inf)
+        try:
+            yield Call(shared, self.health.start_call(), deadline)
+        finally:
+            shared.calls -= 1
+            if not shared.calls:
+                del self._shared[loop]
+                for connection in shared.idle:
+                    await connection.aclose()
+
+    def new_connection(self) -> httpx.AsyncClient:
+        """Return an HTTP client for one request at a time."""
+        import httpx
+
+        connect = min(_CONNECT_S, self.limits.timeout)
+        timeout = httpx.Timeout(None, connect=connect)
+        return httpx.AsyncClient(verify=self.tls, headers=dict(self.headers), timeout=timeout)
+
+
+@dataclass
+class _Attempts:
+    """The failed attempts of one request, and the number of other responses before the last."""
+
+    successes: int
+    failures: int = 0
+    timeouts: int = 0
+
+
+@dataclass
+class Place:
+    """The server for the requests of one item. It changes when the server fails.
+
+    `name` is the beginning of messages about the item.
+    """
+
+    client: Client
+    call: Call
+    tokens: int
+    name: str
+    server: Server = field(init=False)
+
+    def __enter__(self) -> Place:
+        self._choose()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.add_load(-self.tokens)
+
+    def _choose(self) -> None:
+        """Choose the server that is available first; among equals, the one with the least load."""
+        now, servers = time.monotonic(), self.client.servers
+
+        def rank(server: Server) -> tuple[float, int]:
+            until = max(self.call.paused_until(server), self.call.shared.failed[server.url])
+            return max(until - now, 0.0), server.tokens
+
+        # A random choice among equal servers: otherwise several processes choose the first one.
+        self.server = min(random.sample(servers, len(servers)), key=rank)
+        self.server.add_load(self.tokens)
+
+    def _move(self) -> None:
+        self.server.add_load(-self.tokens)
+        self._choose()
+
+    def error(self, reason: str, status: int | None = None) -> HttpError:
+        """Return an error of this item."""
+        return HttpError(f"{self.name}: {reason}", status)
+
+    async def post(self, path: str, body: Any, answer: type[_T], *, tokens: int = 0) -> _T:
+        """Send JSON (bytes are JSON) with POST, and decode the response as `answer`.
+
+        tokens  amount of the token rate, which a failed attempt returns
+
+        Raises HttpError for a status 4xx, and, with the status 200, for a response of another form
+        or above the maximum size; BackendUnavailable while the servers fail; and BackendError for a
+        text that is not valid Unicode. Connection errors, timeouts, broken JSON and the statuses
+        408, 425, 429 and 5xx are repeated until the attempts or the deadline are exhausted.
+        """
+        try:
+            content = body if isinstance(body, bytes) else msgspec.json.encode(body, order="sorted")
+        except UnicodeEncodeError:
+            raise BackendError(
+                f"{self.name}: a text contains half of a surrogate pair: remove it"
+            ) from None
+        return await self._request(_Request("POST", path, content, tokens), answer)
+
+    async def get(self, paths: Sequence[str], answer: type[_T]) -> _T:
+        """Send GET to the first path that the server knows, and decode the response, as `post`."""
+        for path in paths[:-1]:
+            try:
+                return await self._request(_Request("GET", path), answer)
+            except HttpError as error:
+                if error.status is None or is_temporary(error.status):
+                    raise
+        return await self._request(_Request("GET", paths[-1]), answer)
+
+    async def _request(self, request: _Request, answer: type[_T]) -> _T:
+        attempts = _Attempts(self.client.health.successes)
+        while True:
+            async with self.call.shared.slots:
+                await self._wait_for_turn(request)
+                # Another request of the item can change the server while this one is in progress.
+                server = self.server
+                try:
+                    return await self._attempt(server, request, answer)
+                except _TemporaryFailure as fault:
+                    failure = fault
+            await self._wait_to_retry(server, attempts, failure)
+
+    async def _wait_for_turn(self, request: _Request) -> None:
+        """Wait until the rates and the servers allow a request. HttpError at the deadline.
+
+        A request that will not be sent uses nothing of the rates.
+        """
+        client, call = self.client, self.call
+        now = time.monotonic()
+        wait = max(client.request_rate.take(1, now), client.token_rate.take(request.tokens, now))
+        try:
+            await self._sleep_until(now + wait)
+            while call.paused_until(self.server) > time.monotonic():
+                self._move()
+                await self._sleep_until(call.paused_until(self.server))
+            client.health.check(call.number)
+        except BaseException:
+            client.request_rate.give_back(1)
+            client.token_rate.give_back(request.tokens)
+            raise
+
+    async def _sleep_until(self, moment: float) -> None:
+        now = time.monotonic()
+        if max(moment, now) >= self.call.deadline:
+            raise self.error(self.client.deadline_message)
+        if moment > now:
+            await asyncio.sleep(moment - now)
+
+    async def _attempt(self, server: Server, request: _Request, answer: type[_T]) -> _T:
+        """Send a request once. Raises _TemporaryFailure or HttpError."""
+        client, started = self.client, time.monotonic()
+        is_answered = False
+        try:
+            response = await self._send(server, request)
+            result = self._read(server, request, response, answer)
+            is_answered = True
+        except _TemporaryFailure as failure:
+            client.health.record_failure(self._reason(failure), time.monotonic() - started)
+            raise
+        except HttpError as error:
+            seconds = time.monotonic() - started
+            if error.affects_all:
+                client.health.give_up(self._reason(error), seconds)
+            elif error.status == 200:
+                client.health.record_failure(self._reason(error), seconds)
+            else:  # the server works, and refuses this request
+                client.health.record_success(seconds)
+            raise
+        finally:
+            client.on_request(time.monotonic() - started)
+            if not is_answered:
+                client.token_rate.give_back(request.tokens)
+        client.health.record_success(time.monotonic() - started)
+        return result
+
+    def _reason(self, error: Exception) -> str:
+        """Return the message of an error without the name of this item."""
+        return str(error).removeprefix(f"{self.name}: ")
+
+    async def _send(self, server: Server, request: _Request) -> Response:
+        """Return a response. Raises _TemporaryFailure or HttpError without one."""
+        import httpx
+
+        client, shared = self.client, self.call.shared
+        left = self.call.deadline - time.monotonic()
+        timeout = max(min(left, client.limits.timeout), 1e-3)
+        address = server.address
+        own = {} if address.authorization is None else {"authorization": address.authorization}
+        connection = shared.idle.pop() if shared.idle else client.new_connection()
+        try:
+            # The timeouts of httpx apply to each read: a slow trickle of bytes would never end.
+            return await asyncio.wait_for(
+                receive(
+                    connection,
+                    client.max_bytes if request.method == "POST" else MAX_DESCRIPTION_BYTES,
+                    request.method,
+                    address.url + request.path + address.query,
+                    content=request.content,
+                    headers=own if request.content is None else own | _JSON,
+                ),
+                timeout,
+            )
+        except (asyncio.TimeoutError, httpx.TimeoutException) as fault:
+            # A server that cannot be connected may restart; a connected one is too slow.
+            is_slow = not isinstance(fault, httpx.ConnectTimeout)
+            reason = f"{server.url} gave no answer to {request.path} within {timeout:.3g} s"
+            raise _TemporaryFailure(self.error(reason), is_timeout=is_slow) from None
+        except ResponseTooLarge as fault:
+            reason = f"{server.url} answered {request.path} with too much: {fault}"
+            raise self.error(reason, 200) from None
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as fault:
+            raise self.error(f"{server.url} is not a valid address: {fault}") from None
+        except (httpx.TransportError, httpx.DecodingError) as fault:
+            cause = client.shown(f"{type(fault).__name__} {fault}".strip())
+            reason = f"{server.url} lost the connection for {request.path}: {cause}"
+            raise _TemporaryFailure(self.error(reason)) from None
+        finally:
+            shared.idle.append(connection)
+
+    def _read(self, server: Server, request: _Request, response: Response, answer: type[_T]) -> _T:
+        """Return the content of a response. Raises _TemporaryFailure or HttpError."""
+        client, status, content = self.client, response.status, response.content
+        answered = f"{server.url} answered {request.path} with"
+        if status == 200:
+            try:
+                return msgspec.json.decode(content, type=answer)
+            except msgspec.ValidationError as fault:
+                raise self.error(f"{answered} an unexpected form: {fault}", 200) from None
+            except UNDECODABLE:
+                text = client.shown(content[:1000].decode("utf-8", "replace"), 100)
+                error = self.error(f"{answered} broken JSON: {text}", 200)
+                if request.method == "GET":  # a page for each path that the server does not know
+                    raise error from None
+                raise _TemporaryFailure(error) from None
+        reason = f"{answered} status {status}: {client.shown(error_message(content))}"
+        hint = client.hints.get(status, "")
+        if status == 429 and b"insufficient_quota" in content:
+            hint = HINTS[402]
+        elif 300 <= status < 400:
+            hint = "a redirect; use its target as the address"
+        if hint:
+            message = f"{self.name}: {reason} ({hint})"
+            raise HttpError(message, status, affects_all=request.method == "POST")
+        if not is_temporary(status):
+            raise self.error(reason, status)
+        raise _TemporaryFailure(
+            self.error(reason, status),
+            retry_after_seconds(response.retry_after),
+            is_postponed=status == 429,
+        )
+
+    async def _wait_to_retry(
+        self, server: Server, attempts: _Attempts, failure: _TemporaryFailure
+    ) -> None:
+        """Wait for the next attempt. Raises HttpError if there is none."""
+        call, shared, limits = self.call, self.call.shared, self.client.limits
+        health, error = self.client.health, failure.error
+        health.check(call.number)
+        if failure.is_postponed and health.successes > attempts.successes:
+            attempts.failures = 0  # the rate of the server is lower than that of the requests
+        attempts.successes = health.successes
+        attempts.failures += 1
+        attempts.timeouts += failure.is_timeout
+        if attempts.failures > limits.retries or attempts.timeouts >= _MAX_TIMEOUTS:
+            number = "once" if attempts.failures == 1 else f"{attempts.failures} times"
+            raise HttpError(f"{error} (tried {number})", error.status)
+        now = time.monotonic()
+        backoff = min(limits.backoff * 2.0 ** (attempts.failures - 1), _MAX_BACKOFF_S)
+        # Jitter, so that waiting requests do not all return at the same time.
+        wait = backoff * random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
+        pause = min(failure.retry_after, limits.deadline or limits.timeout)
+        call.pause(server, pause)
+        shared.failed[server.url] = max(shared.failed[server.url], now + max(wait, pause))
+        if self.server is server:
+            self._move()
+        if shared.failed[self.server.url] <= now:
+            return
+        wait = max(wait, pause) if self.server is server else wait
+        if now + wait >= call.deadline:
+            raise HttpError(f"{error}; {self.client.deadline_message}", error.status)
+        await asyncio.sleep(wait)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A request, as in `Place.post`."""
+
+    method: str
+    path: str
+    content: bytes | None = None
+    tokens: int = 0
