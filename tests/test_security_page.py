@@ -13,10 +13,10 @@ import pytest
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import load_recipe
 from rag_rewards.scorer import Scorer
+from rag_rewards.server.access import OPEN_ROUTES
 from rag_rewards.server.app import RewardServer
-from rag_rewards.server.guard import NAMED_ROUTES, OPEN_ROUTES
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import build
+from rag_rewards.server.routes import NAMED_ROUTES, build
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "SECURITY.md").read_text("utf-8")

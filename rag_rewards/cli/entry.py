@@ -108,7 +108,7 @@ def check_argument(argument: str) -> None:
         check_name(argument)
 
 
-_FLAGS = {"batch_wait": "--batch-ms", "form": "--format", "name": "--id", "passes": "--pass"}
+_FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}
 """The options whose names differ from those in Python."""
 
 

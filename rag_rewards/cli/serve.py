@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,7 +21,7 @@ from rag_rewards.scoring.ray_cluster import Engine, check_engine
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions, serve_on_ray
-from rag_rewards.server.options import ServerOptions
+from rag_rewards.server.options import RequestLimits, ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
 
 ADDRESS = Group("Address", sort_key=1)
@@ -30,23 +30,9 @@ NO_REPLICAS = ReplicaOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestOptions:
-    """The limits of a request."""
+class RequestOptions(RequestLimits):
+    """The limits of a request, and the response to an invalid row."""
 
-    max_body: int = 16
-    """Maximum size of a request body, in MiB."""
-    max_row: int = 4
-    """Maximum size of a row, in MiB."""
-    max_rows: int = 1024
-    """Maximum number of rows in a request."""
-    deadline: float = 120.0
-    """Maximum time of a request, in seconds."""
-    batch_ms: float = 5.0
-    """Maximum time, in milliseconds, that a request waits for further requests to form a batch."""
-    breaker_failures: int = 10
-    """Number of consecutive failures of a model server that make requests fail at once; 0: none."""
-    breaker_seconds: float = 5.0
-    """Minimum duration of these failures, and time until the server is tried again, in seconds."""
     on_error: Literal["fail", "value"] = "fail"
     """For an invalid row, POST /openrlhf returns an error (fail) or --error-value (value). The
     failure of a model is always an error."""
@@ -99,15 +85,9 @@ def serve(
     check_engine(engine, replicas)
     model_options = models.options()
     options = ServerOptions(
+        **{each.name: getattr(requests, each.name) for each in fields(RequestLimits)},
         token=read_token(token_file),
-        max_body=requests.max_body << 20,
-        max_row=requests.max_row << 20,
-        max_rows=requests.max_rows,
-        deadline=requests.deadline,
-        batch_wait=requests.batch_ms / 1000,
         in_flight=max_in_flight(model_options),
-        breaker_failures=requests.breaker_failures,
-        breaker_seconds=requests.breaker_seconds,
         error_value=requests.error_value,
         logs_requests=logs.log_requests,
         dump=dump.open(),

@@ -1,194 +1,115 @@
-"""Batches of the requests of several connections, for recipes that call models."""
+"""Batches of the requests of several connections, for models."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
-from rag_rewards.groups import Groups
-from rag_rewards.rollout import Rollout, ScoreOrError
-from rag_rewards.scorer import Scorer
-from rag_rewards.server.request_ids import current_request_id, set_request_id
-from rag_rewards.server.telemetry import Telemetry, log
-
-INLINE_BYTES = 1 << 16
-"""Size up to which rules score a request directly. Larger requests are scored in a thread, so that
-they do not block other connections."""
-
-MODEL_BATCH_BYTES = 1 << 20
-"""Size of the large requests of a batch from which a recipe with models is scored in a thread."""
-
-THREADS = 4
-"""Number of threads that score large requests. After the deadline of a request, its thread stops
-before the next group."""
+from rag_rewards.errors import is_control_flow
+from rag_rewards.server.admission import Admission, result_of
+from rag_rewards.server.logs import current_request_id, set_request_id
+from rag_rewards.server.telemetry import Telemetry
 
 MAX_LOGGED_IDS = 8
 """Number of requests of a batch whose ids are in the log."""
 
-T = TypeVar("T")
-
-
-class Workers:
-    """The threads of large requests, and the size of all requests that wait or are scored.
-
-    The size includes requests whose client no longer waits, until their thread or batch ends.
-    """
-
-    def __init__(self) -> None:
-        self.pending_bytes = 0
-        self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(THREADS, "scoring")
-
-    def add_pending(self, size: int) -> None:
-        """Add the size of a request; remove it if the number is negative."""
-        with self._lock:
-            self.pending_bytes += size
-
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        """Return the result of `work`, which runs in a thread for a request of this size."""
-        self.add_pending(size)
-        future = self._threads.submit(copy_context().run, work)
-        future.add_done_callback(lambda _: self.add_pending(-size))
-        return await asyncio.wrap_future(future)  # cancels a request that waits for a thread
-
-
-class Stopped(Exception):
-    """A request whose client does not wait for its scores."""
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 @dataclass(eq=False)
-class Waiting:
-    """The rollouts of one request that wait for their scores.
+class _Waiting(Generic[J, R]):
+    """The job of one request, and the place of its result.
 
+    rows   number of its rows
     since  time of arrival
-    size   size of the request, in bytes
     request_id, trace  id and trace context of the request
+    is_gone  whether the request does not wait for the result
     """
 
-    rollouts: Sequence[Rollout]
-    groups: Groups
-    answer: asyncio.Future[list[ScoreOrError]]
+    job: J
+    rows: int
     since: float
-    size: int
+    answer: asyncio.Future[R | BaseException]
     request_id: str
     trace: Any
+    is_gone: bool = False
 
 
-class Batcher:
-    """Scores the rollouts of requests, in common batches if the recipe calls models.
+class Batcher(Generic[J, R]):
+    """Calls a function with the jobs of several requests at once.
 
+    If the call fails, it is repeated for each job, so that a request does not fail because of
+    another one. A cancelled request is removed from the queue.
+
+    call       returns the result of each job, in order
+    admission  counts the rows that wait
+    telemetry  records the traces of batches
+    rows       maximum number of rows in a batch of several requests
     wait       seconds that a request waits for others; it also waits for running batches
-    rows       maximum number of rollouts in a batch of several requests
     in_flight  maximum number of batches that run at the same time
-    workers    the threads of large requests
-
-    Recipes without models are scored directly.
     """
 
     def __init__(
         self,
-        scorer: Scorer,
+        call: Callable[[Sequence[J]], Awaitable[Sequence[R]]],
+        admission: Admission,
         telemetry: Telemetry,
         *,
-        wait: float = 0.005,
-        rows: int = 256,
+        rows: int,
+        wait: float = 0.0,
         in_flight: int = 1,
-        workers: Workers | None = None,
     ) -> None:
-        self.scorer, self.telemetry = scorer, telemetry
-        self.wait, self.rows, self.in_flight = wait, rows, in_flight
+        self._call, self._admission, self._telemetry = call, admission, telemetry
+        self._rows, self._wait, self._in_flight = rows, wait, in_flight
         self.waiting = 0
-        self.workers = workers or Workers()
-        self._queue: deque[Waiting] = deque()
+        """Number of rows in the queue."""
+        self._queue: deque[_Waiting[J, R]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
-    async def score(
-        self, rollouts: Sequence[Rollout], groups: Groups, size: int = 0
-    ) -> list[ScoreOrError]:
-        """Return a score or an error for each rollout; `size` is the request's size in bytes.
-
-        An exception of the whole batch becomes the error of each rollout. A cancelled request is
-        removed from the queue.
-        """
-        try:
-            if self.scorer.has_models:
-                results = await self._batched(rollouts, groups, size)
-            elif size <= INLINE_BYTES:
-                results = self.scorer.score_each(rollouts, groups)
-            else:
-                stop = threading.Event()
-                try:
-                    results = await self.workers.run(
-                        size, lambda: self._score_groups(rollouts, groups, stop)
-                    )
-                finally:
-                    stop.set()
-        except BaseException as error:
-            if is_control_flow(error):
-                raise
-            results = [_failure(error)] * len(rollouts)
-        self.telemetry.record(results)
-        return results
-
-    def _score_groups(
-        self, rollouts: Sequence[Rollout], groups: Groups, stop: threading.Event
-    ) -> list[ScoreOrError]:
-        """Score one group after the other, until all are scored or `stop` is set."""
-        results: list[Any] = [None] * len(rollouts)
-        for group in groups:
-            if stop.is_set():
-                raise Stopped
-            members = [rollouts[i] for i in group]
-            scores = self.scorer.score_each(members, [range(len(members))])
-            for i, score in zip(group, scores, strict=True):
-                results[i] = score
-        return results
-
-    async def _batched(
-        self, rollouts: Sequence[Rollout], groups: Groups, size: int
-    ) -> list[ScoreOrError]:
+    async def __call__(self, job: J, rows: int) -> R:
+        """Return the result of a job, or raise its error. Raises 503 if too many rows wait."""
+        self._admission.check()
         loop = asyncio.get_running_loop()
-        waiting = Waiting(
-            rollouts,
-            groups,
-            loop.create_future(),
+        waiting: _Waiting[J, R] = _Waiting(
+            job,
+            rows,
             loop.time(),
-            size,
+            loop.create_future(),
             current_request_id(),
-            self.telemetry.tracing.current(),
+            self._telemetry.tracing.current(),
         )
-        self.workers.add_pending(size)
         self._queue.append(waiting)
-        self._count(len(rollouts))
+        self._count(rows)
         self._start_batches()
-        try:
-            return await waiting.answer
-        except asyncio.CancelledError:
-            if waiting in self._queue:
-                self._queue.remove(waiting)
-                self._count(-len(rollouts))
-                self.workers.add_pending(-size)
-            raise
+        result = await result_of(waiting.answer, lambda: self._remove(waiting))
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
-    def _count(self, change: int) -> None:
-        self.waiting += change
-        self.telemetry.queue.set(self.waiting)
+    def _count(self, rows: int) -> None:
+        self.waiting += rows
+        self._admission.waiting += rows
+
+    def _remove(self, waiting: _Waiting[J, R]) -> bool:
+        """Remove a request from the queue; return False if its batch has begun."""
+        waiting.is_gone = True
+        if waiting not in self._queue:
+            return False
+        self._queue.remove(waiting)
+        self._count(-waiting.rows)
+        return True
 
     def _start_batches(self) -> None:
         """Start batches that are full or have waited long enough, up to `in_flight` of them."""
         loop = asyncio.get_running_loop()
-        while self._queue and len(self._running) < self.in_flight:
-            left = self._queue[0].since + self.wait - loop.time()
-            if left > 0 and self.waiting < self.rows:
+        while self._queue and len(self._running) < self._in_flight:
+            left = self._queue[0].since + self._wait - loop.time()
+            if left > 0 and self.waiting < self._rows:
                 if self._timer is None:
                     self._timer = loop.call_later(left, self._on_timer)
                 return
@@ -204,55 +125,38 @@ class Batcher:
         self._running.discard(task)
         self._start_batches()
 
-    def _next_batch(self) -> list[Waiting]:
+    def _next_batch(self) -> list[_Waiting[J, R]]:
         """Remove the requests of the next batch from the queue and return them."""
-        batch: list[Waiting] = []
-        size = 0
-        while self._queue and (not batch or size + len(self._queue[0].rollouts) <= self.rows):
-            waiting = self._queue.popleft()
-            self._count(-len(waiting.rollouts))
-            batch.append(waiting)
-            size += len(waiting.rollouts)
+        batch: list[_Waiting[J, R]] = []
+        rows = 0
+        while self._queue and (not batch or rows + self._queue[0].rows <= self._rows):
+            batch.append(self._queue.popleft())
+            rows += batch[-1].rows
+        self._count(-rows)
         return batch
 
-    async def _run(self, batch: Sequence[Waiting]) -> None:
-        rollouts: list[Rollout] = []
-        groups: list[list[int]] = []
-        for waiting in batch:
-            groups += [[len(rollouts) + i for i in group] for group in waiting.groups]
-            rollouts += waiting.rollouts
-        size = sum(waiting.size for waiting in batch)
+    async def _run(self, batch: Sequence[_Waiting[J, R]]) -> None:
+        rows = sum(waiting.rows for waiting in batch)
         set_request_id(",".join(waiting.request_id for waiting in batch[:MAX_LOGGED_IDS]))
         try:
-            with self.telemetry.tracing.batch([each.trace for each in batch], len(rollouts)):
-                results = await self._score(rollouts, groups, size)
+            with self._telemetry.tracing.batch([each.trace for each in batch], rows):
+                await self._answer(batch)
+        finally:  # after an exception, these requests would wait for ever
+            for waiting in batch:
+                waiting.answer.cancel()
+
+    async def _answer(self, batch: Sequence[_Waiting[J, R]]) -> None:
+        try:
+            results = await self._call([waiting.job for waiting in batch])
         except BaseException as error:
-            if is_control_flow(error):  # otherwise these requests would wait for ever
-                for waiting in batch:
-                    waiting.answer.cancel()
+            if is_control_flow(error):
                 raise
-            results = [_failure(error)] * len(rollouts)
-        finally:
-            self.workers.add_pending(-size)
-        at = 0
-        for waiting in batch:
-            end = at + len(waiting.rollouts)
-            if not waiting.answer.done():
-                waiting.answer.set_result(results[at:end])
-            at = end
-
-    async def _score(
-        self, rollouts: Sequence[Rollout], groups: Groups, size: int
-    ) -> list[ScoreOrError]:
-        """Score a batch; in a thread if reading its text would block other connections."""
-        if size < MODEL_BATCH_BYTES:
-            return await self.scorer.score_each_async(rollouts, groups)
-        return await self.workers.run(0, partial(self.scorer.score_each, rollouts, groups))
-
-
-def _failure(error: BaseException) -> RolloutError:
-    """Return the error of each rollout of a batch that failed as a whole."""
-    if isinstance(error, RolloutError):
-        return error
-    log.exception("scoring failed", exc_info=error)
-    return BackendError(describe(error))
+            if len(batch) == 1:
+                batch[0].answer.set_result(error)
+                return
+            for waiting in batch:
+                if not waiting.is_gone:
+                    await self._answer([waiting])
+        else:
+            for waiting, result in zip(batch, results, strict=True):
+                waiting.answer.set_result(result)

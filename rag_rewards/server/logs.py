@@ -1,16 +1,27 @@
-"""The log of a server: one line of text or one JSON object for each message."""
+"""The log of a server: one line of text or one JSON object for each message.
+
+The id of a request connects its response, its error and its lines in the log.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from rag_rewards.server.request_ids import current_request_id
+log = logging.getLogger("rag_rewards.server")
+
+MAX_MESSAGE = 300
+"""Characters of an error message that are shown."""
+_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+"""Ids of clients that are safe in a header, in a log line and in JSON."""
+_REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
 LogFormat = Literal["text", "json"]
 
@@ -33,6 +44,35 @@ def configure_logs(log_format: LogFormat) -> None:
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every judge request
+
+
+def request_id_of(header: bytes | None) -> str:
+    """Return the id in an `X-Request-Id` header, or a random one if there is no safe id.
+
+    >>> request_id_of(b"step-17/rank-3"), len(request_id_of(b"a\\nb"))
+    ('step-17/rank-3', 32)
+    """
+    if header is not None and _ID.fullmatch(header):
+        return header.decode("ascii")
+    return os.urandom(16).hex()
+
+
+def current_request_id() -> str:
+    """Return the id of the request that the caller handles; "" outside of a request.
+
+    A batch of several requests has all of their ids, separated by commas.
+    """
+    return _REQUEST_ID.get()
+
+
+def set_request_id(value: str) -> None:
+    """Set the id for the current task and the tasks that it starts."""
+    _REQUEST_ID.set(value)
+
+
+def short_message(error: BaseException) -> str:
+    """Return the message of an error, cut, and without characters that UTF-8 cannot encode."""
+    return str(error)[:MAX_MESSAGE].encode("utf-8", "replace").decode()
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -101,7 +101,7 @@ def serve_on_ray(
         import ray.serve  # noqa: F401
     application = _builder(recipe, models, options, logs, token_file)
     with ray_cluster(replicas.ray_address):
-        _handle_signals(_interrupt)  # after Ray, which sets its own handlers
+        _handle_signals(signal.default_int_handler)  # after Ray, which sets its own handlers
         with _running(application, host, port, options, replicas):
             stop = threading.Event()
             _handle_signals(lambda *_: stop.set())
@@ -138,7 +138,7 @@ def _running(
         seconds = timeout
         yield
     finally:
-        _handle_signals(_ignore)  # another signal would leave Serve on the cluster
+        _handle_signals(signal.SIG_IGN)  # another signal would leave Serve on the cluster
         _stop(seconds)
 
 
@@ -235,15 +235,7 @@ def _token(file: Path | None) -> str:
     return token
 
 
-def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+def _handle_signals(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) -> None:
     """Set the handler of SIGTERM and Ctrl-C."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
-
-
-def _interrupt(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _ignore(_: int, __: FrameType | None) -> None:
-    """Do nothing after a signal."""

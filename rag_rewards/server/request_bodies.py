@@ -1,9 +1,10 @@
-"""The bodies of requests: they are decoded, and their rows are counted and measured."""
+"""The bodies of requests and responses: their types, their decoding, and the limits of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,109 +13,138 @@ from rag_rewards.models.responses import UNDECODABLE
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error, row_error
 from rag_rewards.server import openrlhf
-from rag_rewards.server.batching import INLINE_BYTES, Workers
-from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.pair_models import EntailmentRequest, Pair, SimilarityRequest
+from rag_rewards.server.options import MIB, ServerOptions
 from rag_rewards.server.request_errors import RequestError
 
-_T = TypeVar("_T")
-_P = TypeVar("_P", EntailmentRequest, SimilarityRequest)
+Pair = tuple[str, str]
+T = TypeVar("T")
 
 
-class RowsRequest(msgspec.Struct, forbid_unknown_fields=True):
+class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of POST /score. `recipe` is optional and must be the served recipe."""
 
     rollouts: list[Rollout]
     recipe: str | None = None
 
 
-class BodyReader:
-    """Decodes the bodies of requests, and checks the limits of their rows."""
+class ScoreResponse(msgspec.Struct):
+    """A score or an error for each rollout, in the order of the request."""
 
-    def __init__(self, options: ServerOptions, workers: Workers) -> None:
-        self._workers = workers
-        self._max_row, self._max_rows = options.max_row, options.max_rows
+    scores: list[dict[str, Any]]
+    signature: str
 
-    @staticmethod
-    def decode(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
-        """Return the decoded body. Raises 400 for other text than JSON, 422 for another form."""
-        try:
-            return decoder.decode(body)
-        except RowError as error:  # turns that contradict each other
-            path = f"{_place_of_fault(body)}{error.path}"
-            raise RequestError(422, "RowError", error.message, path) from None
-        except msgspec.ValidationError as error:
-            fault = row_error(error)
-            raise RequestError(422, "RowError", fault.message, fault.path) from None
-        except UNDECODABLE as error:
-            raise RequestError(400, "RowError", f"the body is not JSON: {error}") from None
 
-    async def read(self, body: bytes, work: Callable[[], _T]) -> _T:
-        """Return the result of `work`, which reads a body; in a thread if the body is large."""
-        return work() if len(body) <= INLINE_BYTES else await self._workers.run(len(body), work)
+class EntailmentRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Pairs of a premise and a hypothesis. `contradiction` requests its probabilities as well."""
 
-    async def decode_rows(self, body: bytes) -> RowsRequest:
-        """Decode the body of POST /score."""
+    pairs: list[Pair]
+    contradiction: bool = False
 
-        def decode() -> RowsRequest:
-            if len(body) > self._max_row:
-                rows = self.decode(_RAW_ROWS, body).rollouts
-                self.check_sizes((len(bytes(row)) for row in rows), len(body), "rollouts")
-            return self.decode(_ROWS_REQUEST, body)
 
-        return await self.read(body, decode)
+class EntailmentResponse(msgspec.Struct, omit_defaults=True):
+    """A probability for each pair of a premise and a hypothesis, in order."""
 
-    async def decode_samples(self, body: bytes) -> list[Rollout | RolloutError]:
-        """Decode the body of POST /openrlhf, and return a rollout or an error for each query."""
+    entailment: list[float]
+    contradiction: list[float] | None = None
 
-        def decode() -> list[Rollout | RolloutError]:
-            request = self.decode(_SAMPLES, body)
-            self.check_rows(len(request.query), "query")
-            for name, texts in (("query", request.query), ("labels", request.labels)):
-                self.check_sizes((len(text or "") for text in texts), len(body), name)
-            return openrlhf.rollouts_of(request)
 
-        return await self.read(body, decode)
+class SimilarityRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Pairs of a text and a reference."""
 
-    async def decode_pairs(self, decoder: msgspec.json.Decoder[_P], body: bytes) -> _P:
-        """Decode the body of POST /entailment or POST /similarity."""
+    pairs: list[Pair]
 
-        def decode() -> _P:
-            request = self.decode(decoder, body)
-            self.check_pairs(request.pairs, len(body))
-            return request
 
-        return await self.read(body, decode)
+class SimilarityResponse(msgspec.Struct):
+    """A similarity for each pair of a text and a reference, in order."""
 
-    def check_sizes(self, sizes: Iterable[int], body: int, path: str) -> None:
-        """Raise 413 for a row above the limit. A body below the limit contains no such row."""
-        limit = self._max_row
-        if body <= limit:
-            return
-        for i, size in enumerate(sizes):
-            if size > limit:
-                message = f"a row has at most {limit:,} bytes, found {size:,}: shorten its texts"
-                raise RequestError(413, "TooLarge", message, f"{path}[{i}]")
+    similarity: list[float]
 
-    def check_pairs(self, pairs: Sequence[Pair], body: int) -> None:
-        """Raise 413 for too many pairs, and for a pair that is too long."""
-        self.check_rows(len(pairs), "pairs")
-        self.check_sizes((len(first) + len(second) for first, second in pairs), body, "pairs")
 
-    def check_rows(self, rows: int, path: str) -> None:
-        """Raise 413 for too many rows."""
-        if rows > self._max_rows:
-            message = f"a request has at most {self._max_rows:,} rows, found {rows:,}"
-            raise RequestError(413, "TooLarge", message, path)
+class ModelDescription(msgspec.Struct):
+    """A model of the server."""
+
+    fingerprint: str
+
+
+class ModelsResponse(msgspec.Struct):
+    """The version of the server and its models, null for a model that is not loaded."""
+
+    rag_rewards: str
+    entailment: ModelDescription | None
+    similarity: ModelDescription | None
+
+
+class HealthResponse(msgspec.Struct, omit_defaults=True):
+    """Whether the server can score, otherwise the reason; the states of models on servers."""
+
+    ready: bool
+    recipe: str | msgspec.UnsetType | None = msgspec.UNSET
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+    backends: dict[str, str] = {}
 
 
 class _Rows(msgspec.Struct):
     rollouts: list[msgspec.Raw] = []
 
 
-_ROWS_REQUEST = msgspec.json.Decoder(RowsRequest)
-_SAMPLES = msgspec.json.Decoder(openrlhf.SampleRequest)
+Request = ScoreRequest | openrlhf.SampleRequest | EntailmentRequest | SimilarityRequest
+R = TypeVar("R", bound=Request)
 _RAW_ROWS = msgspec.json.Decoder(_Rows)
+_decoder: Any = cache(msgspec.json.Decoder)
+
+
+def decode_request(kind: type[R], body: bytes, options: ServerOptions) -> R:
+    """Return the body of a request, whose rows are within the limits.
+
+    Raises RequestError: 400 for other text than JSON, 422 for another form, 413 above a limit.
+    """
+    request: R = _decode(_decoder(kind), body)
+    rows = _rows(request)
+    for path, each in rows.items():
+        if len(each) > options.max_rows:
+            message = f"a request has at most {options.max_rows:,} rows, found {len(each):,}"
+            raise RequestError(413, "TooLarge", message, path)
+    limit = int(options.max_row * MIB)
+    if len(body) <= limit:  # it contains no row above the limit
+        return request
+    if isinstance(request, ScoreRequest):
+        rows = {"rollouts": _RAW_ROWS.decode(body).rollouts}
+    for path, each in rows.items():
+        for i, size in enumerate(map(_size, each)):
+            if size > limit:
+                message = f"a row has at most {limit:,} bytes, found {size:,}: shorten its texts"
+                raise RequestError(413, "TooLarge", message, f"{path}[{i}]")
+    return request
+
+
+def _rows(request: Request) -> dict[str, Sequence[Any]]:
+    """Return the rows of a request by the names of their fields."""
+    if isinstance(request, ScoreRequest):
+        return {"rollouts": request.rollouts}
+    if isinstance(request, openrlhf.SampleRequest):
+        return {"query": request.query, "labels": request.labels}
+    return {"pairs": request.pairs}
+
+
+def _size(row: msgspec.Raw | Pair | str | None) -> int:
+    """Return the size of a row; of texts, the number of characters."""
+    if isinstance(row, tuple):
+        return sum(map(len, row))
+    return len(bytes(row) if isinstance(row, msgspec.Raw) else row or "")
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Return the decoded body. Raises 400 for other text than JSON, 422 for another form."""
+    try:
+        return decoder.decode(body)
+    except RowError as error:  # turns that contradict each other
+        path = f"{_place_of_fault(body)}{error.path}"
+        raise RequestError(422, "RowError", error.message, path) from None
+    except msgspec.ValidationError as error:
+        fault = row_error(error)
+        raise RequestError(422, "RowError", fault.message, fault.path) from None
+    except UNDECODABLE as error:
+        raise RequestError(400, "RowError", f"the body is not JSON: {error}") from None
 
 
 def _place_of_fault(body: bytes) -> str:

@@ -89,39 +89,39 @@ def server_of(
     sends_traces: bool = False,
 ) -> tuple[RewardServer, str]:
     """Return the server, and what it serves. Raises OptionError if that is nothing."""
-    server, name = _server_of(recipe, models, options)
-    if sends_traces:
-        from rag_rewards.server.tracing import Tracing
+    from rag_rewards.server.app import RewardServer
+    from rag_rewards.server.tracing import Tracing
 
+    if recipe is None:
+        name = f"{_shared_models(models, options)} model"
+        server = RewardServer(models.load, (), options)
+    else:
+        reward = load_recipe(recipe)
+        name, models = reward.name, models.for_profile(hardened=RecipeSpec.of(recipe).hardened)
+        if reward.scope == "group":
+            log.info("this recipe compares groups: send whole groups to POST /score")
+        server = RewardServer(
+            lambda: Scorer.load(reward, models=models, dump=options.dump),
+            reward.component_names,
+            options,
+        )
+    if sends_traces:
         server.telemetry.tracing = Tracing.to_collector()
     return server, name
 
 
-def _server_of(
-    recipe: RecipeSource | None, models: ModelOptions, options: ServerOptions
-) -> tuple[RewardServer, str]:
-    from rag_rewards.server.app import RewardServer
-
-    if recipe is None:
-        names = {"entailment": models.nli, "similarity": models.similarity}
-        served = " and ".join(name for name, path in names.items() if path)
-        if not served or models.model or models.judge:
-            raise OptionError(
-                "no recipe is given: set {recipe}; without a recipe, the server shares only the "
-                "models {nli} and {similarity}"
-            )
-        if options.dump is not None:
-            raise OptionError("{dump} writes scored rollouts: set {recipe}, or remove {dump}")
-        return RewardServer(models.load, (), options), f"{served} model"
-    reward = load_recipe(recipe)
-    models = models.for_profile(hardened=RecipeSpec.of(recipe).hardened)
-    if reward.scope == "group":
-        log.info("this recipe compares groups: send whole groups to POST /score")
-
-    def load() -> Scorer:
-        return Scorer.load(reward, models=models, dump=options.dump)
-
-    return RewardServer(load, reward.component_names, options), reward.name
+def _shared_models(models: ModelOptions, options: ServerOptions) -> str:
+    """Return the names of the models that a server without a recipe shares."""
+    names = {"entailment": models.nli, "similarity": models.similarity}
+    shared = " and ".join(name for name, path in names.items() if path)
+    if not shared or models.model or models.judge:
+        raise OptionError(
+            "no recipe is given: set {recipe}; without a recipe, the server shares only the "
+            "models {nli} and {similarity}"
+        )
+    if options.dump is not None:
+        raise OptionError("{dump} writes scored rollouts: set {recipe}, or remove {dump}")
+    return shared
 
 
 def _is_loopback(host: str) -> bool:

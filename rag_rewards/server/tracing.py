@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rag_rewards import __version__
@@ -30,9 +30,8 @@ class Tracing:
     """
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        self._provider, self._tracer = provider, None
-        if provider is not None:
-            self._tracer = provider.get_tracer("rag_rewards", __version__)
+        self._provider = provider
+        self._tracer: Any = provider and provider.get_tracer("rag_rewards", __version__)
 
     @classmethod
     def to_collector(cls) -> Tracing:
@@ -51,23 +50,20 @@ class Tracing:
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         return cls(provider)
 
-    @contextmanager
     def request(
         self, method: str, route: str, headers: Mapping[bytes, bytes], request_id: str
-    ) -> Iterator[Any]:
-        """Record a request during the block. `end_request` adds its status to the span."""
+    ) -> AbstractContextManager[Any]:
+        """Record a request during a block. `end_request` adds its status to the span."""
         if self._tracer is None:
-            yield None
-            return
+            return nullcontext()
         from opentelemetry.trace import SpanKind
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         carrier = {
-            name: headers[name.encode()].decode("latin-1")
+            name: headers.get(name.encode(), b"").decode("latin-1")
             for name in ("traceparent", "tracestate")
-            if name.encode() in headers
         }
-        with self._tracer.start_as_current_span(
+        span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
             f"{method} {route}",
             context=TraceContextTextMapPropagator().extract(carrier),
             kind=SpanKind.SERVER,
@@ -76,8 +72,8 @@ class Tracing:
                 "http.route": route,
                 "rag_rewards.request_id": request_id,
             },
-        ) as span:
-            yield span
+        )
+        return span
 
     @staticmethod
     def end_request(span: Any, status: int) -> None:
@@ -97,25 +93,23 @@ class Tracing:
 
         return get_current_span().get_span_context()
 
-    @contextmanager
-    def batch(self, requests: Sequence[Any], rollouts: int) -> Iterator[None]:
-        """Record a batch during the block. `requests` has the contexts of its requests."""
+    def batch(self, requests: Sequence[Any], rows: int) -> AbstractContextManager[Any]:
+        """Record a batch during a block. `requests` has the contexts of its requests."""
         if self._tracer is None:
-            yield
-            return
+            return nullcontext()
         from opentelemetry.context import Context
         from opentelemetry.trace import Link, NonRecordingSpan, set_span_in_context
 
         context, links = Context(), [Link(each) for each in requests]
         if len(requests) == 1:
             context, links = set_span_in_context(NonRecordingSpan(requests[0]), context), []
-        with self._tracer.start_as_current_span(
+        span: AbstractContextManager[Any] = self._tracer.start_as_current_span(
             "score batch",
             context=context,
             links=links,
-            attributes={"rag_rewards.requests": len(requests), "rag_rewards.rollouts": rollouts},
-        ):
-            yield
+            attributes={"rag_rewards.requests": len(requests), "rag_rewards.rollouts": rows},
+        )
+        return span
 
     def record_call(self, backend: str, is_success: bool, seconds: float) -> None:
         """Record a call of a model on a server, which ends now."""

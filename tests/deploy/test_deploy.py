@@ -18,7 +18,8 @@ from processes import WAIT_SECONDS, finish, free_port, wait_for
 
 from rag_rewards.cli.app import make_app
 from rag_rewards.cli.serve import RequestOptions
-from rag_rewards.server.guard import NAMED_ROUTES, OPEN_ROUTES
+from rag_rewards.server.access import OPEN_ROUTES
+from rag_rewards.server.routes import NAMED_ROUTES
 from rag_rewards.server.run import GRACE_SECONDS, TOKEN_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]

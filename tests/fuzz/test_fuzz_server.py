@@ -38,7 +38,7 @@ def application(name):
     server = RewardServer(
         lambda: Scorer.load(name, models=MODELS),
         load_recipe(name).component_names,
-        ServerOptions(error_value=0.0, batch_wait=0.0),
+        ServerOptions(error_value=0.0, batch_ms=0.0),
     )
     asyncio.run(server.start())
     return build(server)

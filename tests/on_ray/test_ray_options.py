@@ -61,7 +61,7 @@ def test_options_of_replicas(options, message):
 
 
 def test_traces_without_their_packages_are_refused_before_a_cluster_starts(monkeypatch):
-    pytest.importorskip("fastapi", reason="needs the extra server")
+    pytest.importorskip("prometheus_client", reason="needs the extra server")
     exporter = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, exporter, None)
     monkeypatch.setattr(on_ray, "configure_logs", lambda _: None)  # it is for the whole process

@@ -21,7 +21,8 @@ from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rewards import truthfulness
 from rag_rewards.server import openrlhf
-from rag_rewards.server.batching import THREADS
+from rag_rewards.server.admission import THREADS
+from rag_rewards.server.options import MIB
 from rag_rewards.server.telemetry import Rate
 from rag_rewards.testing import TableJudge
 from rag_rewards.text.boxed import last_box
@@ -263,10 +264,10 @@ def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -> None
     async def test() -> None:
         judge = SlowJudge(30.0)
         async with connect(PLAN, Models(judge=judge), deadline=30) as (_, server):
-            batcher = server.ready.recipe.batcher  # type: ignore[union-attr]
-            score = asyncio.ensure_future(batcher.score([decode_row(row(1))], [[0]]))
+            recipe = server.ready.recipe  # type: ignore[union-attr]
+            score = asyncio.ensure_future(recipe.score([decode_row(row(1))], [[0]], 0))  # type: ignore[union-attr]
             await asyncio.sleep(0.05)  # until the judge has the batch
-            (batch,) = batcher._running
+            (batch,) = recipe.batcher._running  # type: ignore[union-attr]
             batch.cancel()
             done, _ = await asyncio.wait([score], timeout=5)
             assert done == {score}
@@ -330,19 +331,19 @@ def test_large_requests_have_a_limit_also_after_their_deadline(
             )
             answers = await asyncio.gather(*requests)
             statuses = Counter(answer.status_code for answer in answers)
-            # Of the ten requests up to the limit, those without a thread end at the deadline.
-            assert statuses == {504: 10, 503: 10}
+            # Of the nine requests up to the limit, those without a thread end at the deadline.
+            assert statuses == {504: 9, 503: 11}
             assert len(running) == THREADS
-            assert THREADS * 100_000 < server.workers.pending_bytes < (THREADS + 1) * 100_000
+            assert THREADS * 100_000 < server.admission.pending_bytes < (THREADS + 1) * 100_000
             can_end.set()
-            while server.workers.pending_bytes:
+            while server.admission.pending_bytes:
                 await asyncio.sleep(0.01)
             assert len(running) == THREADS
             assert (await client.post("/score", json=body)).status_code == 200
 
     def is_full() -> bool:
         """Return whether threads score and all requests above the limit were refused."""
-        return len(running) == THREADS and sum(request.done() for request in requests) == 10
+        return len(running) == THREADS and sum(request.done() for request in requests) == 11
 
     run_and_advance(test(), DEADLINE, is_full)
 
@@ -368,61 +369,99 @@ def test_large_requests_of_openrlhf_are_read_in_the_same_threads(
                 asyncio.ensure_future(client.post("/openrlhf", json=body)) for _ in range(20)
             )
             answers = await asyncio.gather(*requests)
-            assert Counter(answer.status_code for answer in answers) == {504: 10, 503: 10}
+            assert Counter(answer.status_code for answer in answers) == {504: 9, 503: 11}
             assert len(running) == THREADS
             assert {thread.name[:7] for thread in running} == {"scoring"}
-            assert server.workers.pending_bytes > THREADS * 200_000
+            assert server.admission.pending_bytes > THREADS * 200_000
             can_end.set()
-            while server.workers.pending_bytes:
+            while server.admission.pending_bytes:
                 await asyncio.sleep(0.01)
             assert (await client.post("/openrlhf", json=body)).json()["rewards"] == 1.0
 
     def is_full() -> bool:
-        return len(running) == THREADS and sum(request.done() for request in requests) == 10
+        return len(running) == THREADS and sum(request.done() for request in requests) == 11
 
     run_and_advance(test(), DEADLINE, is_full)
 
 
-def test_small_requests_that_wait_for_a_model_are_counted() -> None:
+class SlowSimilarity:
+    """A similarity model that takes as long as `SlowJudge`."""
+
+    fingerprint = "slow"
+
+    async def similarity(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        await asyncio.sleep(0.05)
+        return [0.5] * len(pairs)
+
+    async def close(self) -> None:
+        return None
+
+
+PADDING = "x" * 30_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/score", {"rollouts": [row(0) | {"context": PADDING}]}),
+        (
+            "/openrlhf",
+            {
+                "query": [PADDING + row(0)["response"]],
+                "prompts": [PADDING],
+                "labels": [json.dumps({"question": "q0", "answers": "a0"})],
+            },
+        ),
+        ("/similarity", {"pairs": [[PADDING, "y"]]}),
+    ],
+)
+def test_small_requests_that_wait_for_a_model_are_counted(path: str, body: Any) -> None:
+    size = len(json.dumps(body))
+
     async def test() -> None:
-        async with connect(PLAN, Models(judge=SlowJudge()), max_pending=100_000) as (
-            client,
-            server,
-        ):
-            body = {"rollouts": [row(0) | {"context": "x" * 30_000}]}
-            answers = await asyncio.gather(*[client.post("/score", json=body) for _ in range(9)])
-            statuses = [answer.status_code for answer in answers]
-            # One more request can pass while its body is not yet counted as waiting.
-            assert statuses.count(200) in (3, 4)
-            assert statuses.count(200) + statuses.count(503) == 9
-            assert server.workers.pending_bytes == 0
+        models = Models(judge=SlowJudge(), similarity=SlowSimilarity())
+        async with connect(PLAN, models, max_pending=3 * size + 100) as (client, server):
+            answers = await asyncio.gather(*[client.post(path, json=body) for _ in range(9)])
+            statuses = Counter(answer.status_code for answer in answers)
+            assert statuses == {200: 3, 503: 6}
+            assert server.admission.pending_bytes == 0
 
     run_in_virtual_time(test())
 
 
-def test_small_requests_for_pairs_are_counted() -> None:
-    class SlowSimilarity:
-        fingerprint = "slow"
-
-        async def similarity(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-            await asyncio.sleep(0.05)
-            return [0.5] * len(pairs)
-
-        async def close(self) -> None:
-            return None
-
+def test_a_request_is_counted_until_its_batch_ends() -> None:
     async def test() -> None:
-        models = Models(similarity=SlowSimilarity())
-        async with connect(PLAN, models, max_pending=100_000) as (client, server):
-            body = {"pairs": [["x" * 30_000, "y"]]}
+        options = {"deadline": 0.1, "batch_ms": 0.0}
+        async with connect(PLAN, Models(judge=SlowJudge(0.3)), **options) as (client, server):
+            answer = await client.post("/score", json={"rollouts": [row(0)]})
+            assert answer.status_code == 504
+            assert server.admission.pending_bytes > 0
+            await asyncio.sleep(0.3)
+            assert server.admission.pending_bytes == 0
+
+    run_in_virtual_time(test())
+
+
+def test_a_batch_that_fails_is_repeated_for_each_request() -> None:
+    async def test() -> None:
+        async with connect(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
+            scorer = server.ready.recipe.scorer  # type: ignore[union-attr]
+            score_each, sizes = scorer.score_each_async, []
+
+            async def fail_for_q1(rollouts: Any, groups: Any) -> Any:
+                sizes.append(len(rollouts))
+                if any(rollout.question == "q1" for rollout in rollouts):
+                    raise KeyError("gone")
+                return await score_each(rollouts, groups)
+
+            scorer.score_each_async = fail_for_q1  # type: ignore[method-assign]
             answers = await asyncio.gather(
-                *[client.post("/similarity", json=body) for _ in range(9)]
+                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(3)]
             )
-            statuses = [answer.status_code for answer in answers]
-            # One more request can pass while its body is not yet counted as waiting.
-            assert statuses.count(200) in (3, 4)
-            assert statuses.count(200) + statuses.count(503) == 9
-            assert server.workers.pending_bytes == 0
+        scores = [answer.json()["scores"][0] for answer in answers]
+        assert [score["reward"] for score in scores] == [1.0, None, 1.0]
+        assert scores[1]["error"]["message"] == "KeyError: 'gone'"
+        assert sizes == [3, 1, 1, 1]
 
     run_in_virtual_time(test())
 
@@ -430,7 +469,7 @@ def test_small_requests_for_pairs_are_counted() -> None:
 def test_a_cancelled_request_ends_its_scoring() -> None:
     async def test() -> None:
         judge = SlowJudge(0.2)
-        async with connect(PLAN, Models(judge=judge), batch_wait=0.0) as (client, server):
+        async with connect(PLAN, Models(judge=judge), batch_ms=0.0) as (client, server):
             assert server.ready is not None
             assert server.ready.recipe is not None
             first, second = (
@@ -467,11 +506,10 @@ def test_the_deadline_of_a_large_request_stops_its_thread(monkeypatch: pytest.Mo
 
             monkeypatch.setattr(recipe.scorer, "score_each", wait)
             rows = [row(i) | {"context": "x" * 100_000} for i in range(4)]
-            others = asyncio.all_tasks()
             assert (await client.post("/score", json={"rollouts": rows})).status_code == 504
-            await asyncio.gather(*asyncio.all_tasks() - others, return_exceptions=True)
+            await asyncio.sleep(0)  # cancels the request
             can_end.set()
-            while server.workers.pending_bytes:
+            while server.admission.pending_bytes:
                 await asyncio.sleep(0.01)
             assert len(scored) == 1
 
@@ -516,7 +554,7 @@ def test_a_row_above_the_limit_is_refused(
     path: str, body: dict[str, Any], place: str, padding: int
 ) -> None:
     async def test() -> None:
-        async with connect(PLAN, max_row=1500) as (client, _):
+        async with connect(PLAN, max_row=1500 / MIB) as (client, _):
             answer = await client.post(path, content=json.dumps(body) + " " * padding)
             assert answer.status_code == 413
             assert answer.json()["error"]["path"] == place

@@ -57,7 +57,7 @@ def test_requests_are_logged_as_json(record: Any) -> None:
             await client.request("BREW", "/a%0apath", headers=headers)
 
     run(test)
-    scored, unknown = map(json.loads, log.lines)
+    scored, refused, unknown = map(json.loads, log.lines)
     assert {name: scored[name] for name in ("level", "method", "route", "status")} == {
         "level": "info",
         "method": "POST",
@@ -68,6 +68,8 @@ def test_requests_are_logged_as_json(record: Any) -> None:
     assert scored["message"].startswith("POST /score: status 200 in 0.")
     assert 0 < scored["seconds"] < 60
     assert scored["time"].endswith("+00:00")
+    assert (refused["status"], refused["type"]) == (404, "NotFound")
+    assert "apath" not in refused["message"]  # a path is untrusted
     assert (unknown["method"], unknown["route"], unknown["status"]) == ("OTHER", "other", 404)
 
 
@@ -114,7 +116,7 @@ def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
 
     async def test() -> None:
         async with connect(PLAN) as (client, server):
-            server._bodies = None  # type: ignore[assignment]
+            server._decode = None  # type: ignore[method-assign,assignment]
             headers = {"X-Request-Id": "eight"}
             answer = await client.post("/score", json={"rollouts": []}, headers=headers)
             assert answer.status_code == 500
@@ -122,7 +124,7 @@ def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
     run(test)
     entry = json.loads(log.lines[-1])
     assert (entry["level"], entry["request_id"]) == ("error", "eight")
-    assert "AttributeError" in entry["exception"]
+    assert "TypeError" in entry["exception"]
 
 
 def test_a_message_of_several_lines_is_one_line_of_text(record: Any) -> None:
@@ -152,7 +154,7 @@ def test_a_batch_has_the_ids_of_its_requests(record: Any, formatter: logging.For
 
     async def test() -> None:
         models = Models(judge=BrokenJudge())  # type: ignore[arg-type]
-        async with connect(RecipeSpec(recipe="truthrl"), models, batch_wait=60, batch_rows=2) as (
+        async with connect(RecipeSpec(recipe="truthrl"), models, batch_ms=60_000, batch_rows=2) as (
             client,
             _,
         ):

@@ -18,7 +18,7 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.models.limits import Limits
 from rag_rewards.server.app import RewardServer
-from rag_rewards.server.options import ServerOptions
+from rag_rewards.server.options import MIB, ServerOptions
 from rag_rewards.server.routes import build
 from rag_rewards.testing import TableContradiction, TableEntailment, TableSimilarity
 
@@ -91,7 +91,7 @@ def test_numbers_of_pairs(has_recipe: bool) -> None:
 def test_faults_of_a_request() -> None:
     async def test() -> None:
         models = Models(entailment=TableEntailment(lambda premise, text: 0.5))
-        async with await client_of(models, max_rows=2, max_body=500) as client:
+        async with await client_of(models, max_rows=2, max_body=500 / MIB) as client:
             for path, body, status, message in (
                 ("/similarity", {"pairs": PAIRS}, 404, "start it with --similarity"),
                 ("/entailment", {"pairs": [["a"]]}, 422, "length 2"),

@@ -24,9 +24,8 @@ from rag_rewards.loading import load_recipe
 from rag_rewards.rollout import Rollout
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.app import RewardServer
-from rag_rewards.server.guard import NAMED_ROUTES
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import build
+from rag_rewards.server.routes import NAMED_ROUTES, build
 from rag_rewards.testing import TableEntailment, TableJudge, TableSimilarity
 
 MARKER = "rr_marker"

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import Request
 from growth import assert_linear
 from running_server import ARENA, connect, run
 
@@ -21,7 +20,9 @@ from rag_rewards.errors import DataError, UsageError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rows import decode_row
 from rag_rewards.server import openrlhf
-from rag_rewards.server.options import ServerOptions
+from rag_rewards.server.options import MIB, ServerOptions
+from rag_rewards.server.request_bodies import HealthResponse
+from rag_rewards.server.routes import NAMED_ROUTES, build
 
 PLAN = RecipeSpec(recipe="arena")
 TORN = b'{"rollouts": [{"response": "b", "turns": [{"text": "a"}]'
@@ -132,15 +133,20 @@ class TestScore:
 
     def test_a_client_that_disconnects_within_the_body(self) -> None:
         messages = [{"type": "http.request", "body": b"{", "more_body": True}]
+        sent: list[Any] = []
 
         async def receive() -> Any:
             return messages.pop() if messages else {"type": "http.disconnect"}
 
+        async def send(message: Any) -> None:
+            sent.append(message)
+
         async def test() -> None:
             async with connect(PLAN) as (_, server):
-                request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-                answer = await server.responder.answer(request, server.score_rows)
-            assert answer.status_code == 499
+                scope = {"type": "http", "method": "POST", "path": "/score"}
+                headers = [(b"content-type", b"application/json")]
+                await build(server)(scope | {"headers": headers}, receive, send)
+            assert sent[0]["status"] == 499
             metrics = server.telemetry.exposition().decode()
             assert "rag_rewards_clients_gone_total 1.0" in metrics
             assert 'type="RowError"' not in metrics
@@ -153,7 +159,7 @@ class TestScore:
                 yield b" " * 600
 
         async def test() -> None:
-            async with connect(PLAN, max_body=2000, max_rows=2) as (client, _):
+            async with connect(PLAN, max_body=2000 / MIB, max_rows=2) as (client, _):
                 large = await client.post("/score", content=b" " * 2001)
                 chunked = await client.post("/score", content=parts())
                 many = await client.post("/score", json={"rollouts": [{"response": ""}] * 3})
@@ -457,7 +463,7 @@ def test_many_documents_with_one_label_take_linear_time() -> None:
         {"max_body": 0},
         {"max_rows": -1},
         {"deadline": 0.0},
-        {"batch_wait": -1.0},
+        {"batch_ms": -1.0},
         {"error_value": math.nan},
         {"token": "schlüssel"},
     ],
@@ -475,14 +481,14 @@ class TestPages:
             raise UsageError("no such model")
 
         server = RewardServer(fails, (), ServerOptions())
-        assert server.health() == (503, {"ready": False, "reason": "loading"})
+        assert server.health() == (503, HealthResponse(False, reason="loading"))
 
         async def test() -> None:
             with pytest.raises(UsageError):
                 await server.start()
 
         run(test)
-        assert server.health() == (503, {"ready": False, "reason": "UsageError: no such model"})
+        assert server.health() == (503, HealthResponse(False, reason="UsageError: no such model"))
 
     def test_metrics(self) -> None:
         async def test() -> None:
@@ -531,8 +537,6 @@ class TestPages:
                 )
                 answer = (await client.post(path, json=request)).json()
             assert "documents" in described["components"]["schemas"]["Rollout"]["properties"]
-            for score in answer.get("scores", []) if path == "/score" else []:
-                assert score.pop("error") is None  # the documentation shows no null
             assert answer == response
             assert described["info"]["version"] == rr.__version__
 
@@ -577,5 +581,45 @@ def test_a_url_without_a_route_names_the_routes() -> None:
         assert answer.status_code == 405
         assert answer.headers["allow"] == "GET"
         assert answer.json()["error"].endswith("/openrlhf for OpenRLHF")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/score/", 200),
+        ("GET", "/score", 405),
+        ("POST", "/health", 405),
+        ("POST", "/nowhere", 404),
+    ],
+)
+def test_paths_and_methods(method: str, path: str, status: int) -> None:
+    async def test() -> None:
+        async with connect(PLAN) as (client, _):
+            answer = await client.request(method, path, json={"rollouts": []})
+        assert answer.status_code == status
+        if status == 404:
+            assert answer.json()["error"]["type"] == "NotFound"
+        if status == 405:
+            assert answer.json()["error"]["type"] == "MethodNotAllowed"
+            assert answer.headers["allow"] in ("GET", "POST")
+
+    run(test)
+
+
+def test_the_schemas_are_those_of_the_types() -> None:
+    async def test() -> None:
+        async with connect(PLAN) as (client, _):
+            described = (await client.get("/openapi.json")).json()
+            schemas = described["components"]["schemas"]
+            references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
+            assert references <= set(schemas)
+            assert {"ScoreRequest", "SampleResponse", "ErrorResponse", "Rollout"} <= references
+            request = schemas["EntailmentRequest"]
+            assert (request["required"], request["additionalProperties"]) == (["pairs"], False)
+            health = (await client.get("/health")).json()
+            assert health.keys() <= schemas["HealthResponse"]["properties"].keys()
+        assert described["paths"].keys() == NAMED_ROUTES - {"/", "/docs", "/openapi.json"}
 
     run(test)

@@ -88,7 +88,7 @@ def scored_with_judge(spans: Spans, reply: Reply, requests: int) -> None:
     async def test(url: str) -> None:
         judge = OpenAIJudge("m", base_url=url, retries=0)
         plan = RecipeSpec(recipe="truthrl")
-        async with connect(plan, Models(judge=judge), batch_wait=60, batch_rows=requests) as (
+        async with connect(plan, Models(judge=judge), batch_ms=60_000, batch_rows=requests) as (
             client,
             server,
         ):
