@@ -107,7 +107,7 @@ install-lines: $(STAMP)
 # and the advisories of PyPI. The tools have an environment of their own.
 AUDIT        := build/audit
 AUDIT_PYTHON ?= 3.12
-AUDIT_EXTRAS := parquet zstd tables html transformers flashinfer http vllm nli semantic judge trl server ray otel
+AUDIT_EXTRAS := parquet zstd tables html transformers http vllm nli semantic judge trl server ray otel
 $(AUDIT)/.installed:
 	$(PYTHON) -m venv $(AUDIT)
 	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom

@@ -68,7 +68,7 @@ def limits(model: Any, tokens: int, rows: int, clock: Callable[[], float]) -> di
     size = min(tokens, 2_048)
     rates = {shape: rate(shape, size, model, clock) for shape in {w.shape for w in layers}}
     trunk = sum(2 * tokens * w.numel() / rates[w.shape] for w in layers)
-    width = min(head.shape[0], SLICE[model.device.type])
+    width = min(head.shape[0], SLICE if model.device.type == "cpu" else head.shape[0])
     most = min(rows, TransformersPolicy.rows)
     vocabulary = 2 * rows * head.numel() / rate((width, head.shape[1]), most, model, clock)
     return {

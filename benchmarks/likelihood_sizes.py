@@ -28,8 +28,7 @@ def logits(model: Any, clock: Callable[[], float]) -> list[str]:
     forward = ModelForward(model, float32_logits=False, usage=PolicyUsage())
     vocabulary = forward.vocabulary
     forward.run([(1, 2)], None)
-    default = SLICE[model.device.type]
-    slices = [default * factor // 2 for factor in (1, 2, 4, 8)]
+    slices = [SLICE * factor // 2 for factor in (1, 2, 4, 8)]
     lines = table_head("rows", [f"{size:,} tokens" for size in slices])
     for rows in ROWS:
         hidden = torch.randn(rows, model.config.hidden_size, device=model.device, dtype=model.dtype)

@@ -26,7 +26,7 @@ from rag_rewards.loading import (
     RecipeSpec,
     load_recipe,
 )
-from rag_rewards.models.model_options import ModelOptions
+from rag_rewards.models.model_options import ModelOptions, unknown_option
 from rag_rewards.prompts import ANY_FORM, OutputForm, Prompt, PromptTemplate, adjusted
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, ScoreOrError
@@ -409,7 +409,7 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     names = (*RECIPE_KEYS, *(each.name for each in fields(ModelOptions)))
     for key in options:
         if key not in names:
-            raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
+            raise unknown_option(str(key), names)
     recipe = {key: value for key, value in options.items() if key in RECIPE_KEYS}
     return recipe, {key: value for key, value in options.items() if key not in RECIPE_KEYS}
 

@@ -238,9 +238,7 @@ class RagReward(TrainerReward[Batch]):
         has_policy = self.scorer.models.policy is not None
         if "policy" in kinds and not has_policy and self._trainer is not None:
             self._training_policy = training_policy(
-                self._trainer,
-                token_budget=self._options.token_budget,
-                attention=self._options.attention,
+                self._trainer, token_budget=self._options.token_budget
             )
             models = replace(self.scorer.models, policy=self._training_policy)
             self._scorer = self._build_scorer(models)

@@ -86,7 +86,7 @@ def _run(arguments: list[str]) -> int:
     except RagRewardsError as error:
         return _report(str(error))
     except UnknownOptionError as error:
-        return _report(unknown_option_message(arguments[0], error))
+        return _report(_removed_option(error) or unknown_option_message(arguments[0], error))
     except CycloptsError as error:
         return _report(str(error))
     except BrokenPipeError:
@@ -106,6 +106,15 @@ def check_argument(argument: str) -> None:
         from rag_rewards.files.storage import check_name  # takes time to import
 
         check_name(argument)
+
+
+def _removed_option(error: UnknownOptionError) -> str:
+    """Return the message for an option of a model that an earlier version had, "" for another."""
+    from rag_rewards.models.model_options import removed_option  # takes time to import
+
+    option = (error.token.keyword or error.token.value).partition("=")[0]
+    removed = removed_option(option.lstrip("-").replace("-", "_"))
+    return removed.message(flag) if removed else ""
 
 
 _FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}

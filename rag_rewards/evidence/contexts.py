@@ -1,8 +1,8 @@
 """The token ids of prompts: with all documents, without one of them, and masked as in LEAR.
 
-Each context is rendered and tokenized once. Response ids are appended to it, so that no token spans
-the boundary. When a document is left out, the other documents keep their labels, and the tokens
-before it do not change.
+Each text of a batch is tokenized once. Response ids are appended to a context, so that no token
+spans the boundary. When a document is left out, the other documents keep their labels, and the
+tokens before it do not change.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from rag_rewards.text.sections import Tags
 
 _LEAR = Tags(("reason", "extract", "answer"))
 
+Text = tuple[str, bool]
+"""A text, and whether the tokenizer adds special tokens to it."""
+
 
 @dataclass(frozen=True)
 class Contexts:
-    """Contexts of rollouts as token ids, for one tokenizer.
+    """Contexts of a batch of rollouts as token ids, for one tokenizer.
 
     tokenizer   the tokenizer of the policy
     prompt      prompt of rollouts without one, and form of the documents in those with one
@@ -34,6 +37,8 @@ class Contexts:
                 without it, such a rollout raises DataError
     template    further arguments of the chat template, such as {"enable_thinking": False}
     response_limit  the parameter of a trainer that limits the length of a response, for errors
+
+    An object keeps the tokens of the texts of its batch, which the rollouts of a group share.
     """
 
     tokenizer: Tokenizer
@@ -42,6 +47,10 @@ class Contexts:
     truncate: bool = False
     template: Mapping[str, Any] = field(default_factory=dict)
     response_limit: str = ""
+    _ids: dict[Text, TokenIds] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _drops: dict[Any, tuple[str, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def leave_one_out(
         self, rollout: Rollout, labels: Sequence[str], response: int = 0
@@ -66,19 +75,36 @@ class Contexts:
             )
         full = self.context(rollout)
         self._check_tokens(rollout, full)
-        dropped = self._dropped(rollout, response, lambda labels: self.context(rollout, labels))
+        dropped = self._dropped(rollout, response, lambda labels: self._text(rollout, labels))
         if dropped:
             full = self.context(rollout, dropped)
         return full, {label: self.context(rollout, (*dropped, label)) for label in labels}
 
     def _dropped(
-        self, rollout: Rollout, room: int, render: Callable[[tuple[str, ...]], TokenIds]
+        self, rollout: Rollout, room: int, render: Callable[[tuple[str, ...]], Text]
     ) -> tuple[str, ...]:
         """Return the documents to drop so that a context and `room` further tokens fit."""
+        whole = render(())
+        if self.max_length is None or len(self._encode(whole)) + room <= self.max_length:
+            return ()
         supporting = rollout.supporting_labels if rollout.supporting is not None else ()
         spare = [label for label in rollout.labels if label not in supporting]
+        key = (whole, room, *spare)
+        if key not in self._drops:
+            self._drops[key] = self._search(self.max_length, spare, room, render)
+        return self._drops[key]
+
+    def _search(
+        self, most: int, spare: list[str], room: int, render: Callable[[tuple[str, ...]], Text]
+    ) -> tuple[str, ...]:
+        """Drop documents, last first, until at most `most` tokens are left.
+
+        Only the tokens of the last text are kept, because there can be one text per document.
+        """
         dropped: tuple[str, ...] = ()
-        while self.max_length is not None and (n := len(render(dropped))) + room > self.max_length:
+        text = render(dropped)
+        ids = self._encode(text)
+        while (n := len(ids)) + room > most:
             if not self.truncate or not spare:
                 remedy = "the option `truncate` drops non-supporting documents"
                 if self.response_limit:
@@ -88,19 +114,25 @@ class Contexts:
                     remedy = "no further document can be dropped"
                 raise DataError(
                     f"the prompt has {n:,} tokens and the response {room:,}, more than the model's "
-                    f"maximum of {self.max_length:,}; {remedy}",
+                    f"maximum of {most:,}; {remedy}",
                     "documents",
                 )
             dropped = (*dropped, spare.pop())
+            text = render(dropped)
+            ids = self._tokenize(text)
+        self._ids[text] = ids
         return dropped
 
     def context(self, rollout: Rollout, without: Collection[str] = ()) -> TokenIds:
         """Return the prompt without these documents, up to the beginning of the response."""
+        return self._encode(self._text(rollout, without))
+
+    def _text(self, rollout: Rollout, without: Collection[str] = ()) -> Text:
         text, special = self._render(rollout, without)
         prefix = rollout.response_prefix or ""
         if prefix and not text.rstrip().endswith(prefix.strip()):
             text += prefix
-        return self.encode(text, special, rollout)
+        return self._beginning(text, special, rollout)
 
     def masked(self, rollout: Rollout, part: str, tags: Tags = _LEAR, room: int = 0) -> TokenIds:
         """Return LEAR's context for one of its answers, up to the opening <answer>.
@@ -120,12 +152,12 @@ class Contexts:
         sections = {"rationale": ["reason"], "evidence": ["extract"], "full": ["reason", "extract"]}
         blocks = [f"<{name}>{content.get(name, '')}</{name}>\n" for name in sections[part]]
 
-        def render(dropped: tuple[str, ...]) -> TokenIds:
+        def render(dropped: tuple[str, ...]) -> Text:
             without = rollout.labels if part == "evidence" else dropped
             text, special = self._render(rollout, without)
-            return self.encode(text + "".join(blocks) + "<answer>", special, rollout)
+            return self._beginning(text + "".join(blocks) + "<answer>", special, rollout)
 
-        return render(self._dropped(rollout, room, render))
+        return self._encode(render(self._dropped(rollout, room, render)))
 
     def response(self, rollout: Rollout) -> TokenIds:
         """Return the token ids of the response: those of the row, or those of its text.
@@ -154,7 +186,7 @@ class Contexts:
 
     def tokens(self, text: str) -> TokenIds:
         """Return the token ids of a text that continues a context."""
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return self._encode((text, False))
 
     def answer_span(self, rollout: Rollout) -> tuple[int, int] | None:
         """Return the token range after the last </think>, None without a complete <think>."""
@@ -220,12 +252,25 @@ class Contexts:
 
     def encode(self, text: str, special: bool, rollout: Rollout) -> TokenIds:
         """Return the token ids of a text that begins a context, with special tokens if wanted."""
+        return self._encode(self._beginning(text, special, rollout))
+
+    def _beginning(self, text: str, special: bool, rollout: Rollout) -> Text:
+        """Return a text that begins a context, without special tokens that it has already."""
         bos = getattr(self.tokenizer, "bos_token", None)
         special = special and not (bos and text.startswith(bos))
         row_ids = rollout.prompt_token_ids
         if special and row_ids and row_ids[0] != getattr(self.tokenizer, "bos_token_id", None):
             special = False  # the trainer added no special tokens
-        return tuple(self.tokenizer.encode(text, add_special_tokens=special))
+        return text, special
+
+    def _encode(self, text: Text) -> TokenIds:
+        """Return the token ids of a text, which are kept for the batch."""
+        if text not in self._ids:
+            self._ids[text] = self._tokenize(text)
+        return self._ids[text]
+
+    def _tokenize(self, text: Text) -> TokenIds:
+        return tuple(self.tokenizer.encode(text[0], add_special_tokens=text[1]))
 
     def _check_tokens(self, rollout: Rollout, full: TokenIds) -> None:
         """Raise DataError if the rendered prompt differs from the row's `prompt_token_ids`."""

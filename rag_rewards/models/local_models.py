@@ -1,4 +1,7 @@
-"""Models in folders: required files, identity of the weights, loading, device and memory."""
+"""The loader of all models in this process: folders, files, identity, weights, device and memory.
+
+A folder that cannot be loaded is a UsageError, which names the folder and what it lacks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.errors import UsageError, shorten
 from rag_rewards.models.addresses import is_url, without_credentials
 
 DTYPES = ("float32", "bfloat16", "float16", "auto")
@@ -51,7 +54,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
     """Download configs, tokenizer and safetensors, and pickled weights only without safetensors."""
     from huggingface_hub import snapshot_download
 
-    files = ["*.json", "*.txt", "*.model", "*.safetensors"]
+    files = ["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]
     ignored = ["onnx/*", "openvino/*", "checkpoint*/*"]
     try:
         folder = snapshot_download(
@@ -62,7 +65,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
                 name, revision=revision, allow_patterns=["*.bin"], ignore_patterns=ignored
             )
     except Exception as error:
-        raise BackendError(
+        raise UsageError(
             f"{name} is not a folder, and cannot be downloaded from the hub: {first_line(error)}"
         ) from error
     return Path(folder)
@@ -85,13 +88,13 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def require_complete(folder: Path) -> None:
-    """Raise BackendError if the folder of a model lacks its config, weights or tokenizer."""
+    """Raise UsageError if the folder of a model lacks its config, weights or tokenizer."""
     if not (folder / "config.json").is_file():
-        raise BackendError(f"{folder} has no config.json")
+        raise UsageError(f"{folder} is not the folder of a model: it has no config.json")
     if not weights(folder):
-        raise BackendError(f"{folder} has no weights (*.safetensors, pytorch_model*.bin)")
+        raise UsageError(f"{folder} has no weights: none of *.safetensors, pytorch_model*.bin")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise BackendError(f"{folder} has no tokenizer ({', '.join(TOKENIZER_FILES)})")
+        raise UsageError(f"{folder} has no tokenizer: none of {', '.join(TOKENIZER_FILES)}")
 
 
 def identity(folder: Path, files: Iterable[Path]) -> str:
@@ -129,18 +132,18 @@ def sentence_modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def read_json(file: Path) -> Any:
-    """Return the content of a JSON file. Raises BackendError with its name."""
+    """Return the content of a JSON file. Raises UsageError with its name."""
     try:
         return json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise BackendError(f"{file}: {error}") from error
+        raise UsageError(f"{file}: {error}") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the content of config.json. Raises BackendError if it is not an object."""
+    """Return the content of config.json. Raises UsageError if it is not an object."""
     config = read_json(folder / "config.json")
     if not isinstance(config, dict):
-        raise BackendError(f"{folder / 'config.json'} is not a JSON object")
+        raise UsageError(f"{folder / 'config.json'} is not a JSON object")
     return config
 
 
@@ -167,13 +170,13 @@ def torch_dtype(dtype: str) -> Any:
 
 
 def load_model(auto: Any, folder: Path, dtype: Any, device: Any, **options: Any) -> Any:
-    """Load a model in eval mode. Raises BackendError for missing weights, which would be random."""
-    with explained(folder):
+    """Load a model in eval mode. Raises UsageError for missing weights, which would be random."""
+    with explained(folder), _no_progress_bar():
         model, report = auto.from_pretrained(
             folder, dtype=dtype, local_files_only=True, output_loading_info=True, **options
         )
     if missing := sorted(report["missing_keys"]):
-        raise BackendError(
+        raise UsageError(
             f"{folder}: weights of the model are missing ({', '.join(missing[:3])}"
             f"{', …' if len(missing) > 3 else ''}): it is a model of another kind"
         )
@@ -181,30 +184,47 @@ def load_model(auto: Any, folder: Path, dtype: Any, device: Any, **options: Any)
         return model.to(device).eval()
 
 
-def load_tokenizer(folder: Path, model: Any) -> Any:
-    """Load a fast tokenizer, which reports offsets. BackendError if it does not fit the model."""
+def load_tokenizer(folder: Path) -> Any:
+    """Load the tokenizer of a model."""
     from transformers import AutoTokenizer
 
     with explained(folder):
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    if not tokenizer.is_fast:
-        raise BackendError(f"{folder} has no fast tokenizer (tokenizer.json)")
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def check_tokenizer(tokenizer: Any, model: Any, spare: int = 0) -> None:
+    """Raise UsageError if a model lacks embeddings for more than `spare` ids of a tokenizer."""
+    vocabulary = getattr(tokenizer, "get_vocab", None)
     rows = model.get_input_embeddings().weight.shape[0]
-    if (largest := max(tokenizer.get_vocab().values(), default=0)) >= rows:
-        raise BackendError(
-            f"{folder}: the tokenizer does not fit the model: it has the token id {largest}, but "
-            f"the model has {rows} embeddings"
+    beyond = [i for i in vocabulary().values() if i >= rows] if vocabulary else []
+    if len(beyond) > spare:
+        raise UsageError(
+            f"the tokenizer does not fit the model: it has the token id {max(beyond)}, but the "
+            f"model has {rows:,} embeddings"
         )
-    return tokenizer
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn any exception of the block into a BackendError that names the folder."""
+def explained(path: object) -> Iterator[None]:
+    """Turn any exception of the block into a UsageError that names the folder."""
     try:
         yield
     except Exception as error:
-        raise BackendError(f"{folder} cannot be loaded: {first_line(error)}") from error
+        message = shorten(first_line(error), 300)
+        raise UsageError(f"{path} cannot be loaded: {message}") from error
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    is_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            logging.enable_progress_bar()
 
 
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")

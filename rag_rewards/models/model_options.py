@@ -8,7 +8,7 @@ The command line generates its options from these classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,29 @@ EXAMPLES: dict[ModelKind, str] = {
 """The option that sets each kind of model, with an example."""
 
 
+REMOVED_OPTIONS = {
+    "attention": "remove it; the policy chooses its method of scoring, and {token_budget} limits "
+    "its memory"
+}
+"""The options that version 0.8.0 has removed, and what to do instead."""
+
+
+def removed_option(key: str) -> OptionError | None:
+    """Return the error for an option that an earlier version had, None for another name."""
+    if key not in REMOVED_OPTIONS:
+        return None
+    return OptionError(f"there is no option {{{key}}} since version 0.8.0: {REMOVED_OPTIONS[key]}")
+
+
+def unknown_option(key: str, names: Collection[str]) -> UsageError:
+    """Return the error for an option that is none of `names`.
+
+    >>> print(unknown_option("modle", ["model"]))
+    unknown option 'modle'; did you mean 'model'?
+    """
+    return removed_option(key) or UsageError(f"unknown option {key!r}{did_you_mean(key, names)}")
+
+
 @dataclass(frozen=True)
 class PolicyOptions:
     """The policy whose log-probabilities and answers are evidence."""
@@ -50,8 +73,6 @@ class PolicyOptions:
     """Folder of the tokenizer, for a policy on a server."""
     token_budget: int | None = None
     """Maximum number of tokens in a batch. A smaller number needs less memory."""
-    attention: str | None = None
-    """Library of the policy's attention to shared keys: torch (default), or flashinfer on a GPU."""
     truncate: bool = False
     """Drop non-supporting documents when the prompt exceeds the context length."""
     document_form: str | None = None
@@ -140,8 +161,6 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
             raise OptionError(
                 "{adapter} requires {backend} transformers: a server loads its own adapters"
             )
-        if self.backend != "transformers" and self.attention:
-            raise OptionError("{attention} requires {backend} transformers")
         if self.backend == "transformers" and self.tokenizer:
             raise OptionError(
                 "{tokenizer} is for servers: with {backend} transformers the folder of the model "
@@ -161,7 +180,7 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
         names = [field.name for field in fields(cls)]
         for key in options:
             if key not in names:
-                raise UsageError(f"unknown option {key!r}{did_you_mean(str(key), names)}")
+                raise unknown_option(str(key), names)
         return cls(**{key: value for key, value in options.items() if value is not None})
 
     def for_profile(self, *, hardened: bool) -> ModelOptions:
@@ -221,13 +240,13 @@ def _policy(options: ModelOptions) -> Policy:
         return _engine(options, str(options.model))
     from rag_rewards.models.transformers import TransformersPolicy
 
-    own = {"token_budget": options.token_budget, "attention": options.attention}
+    budget = {} if options.token_budget is None else {"token_budget": options.token_budget}
     return TransformersPolicy.load(
         str(options.model),
         dtype=options.dtype,
         device=options.device,
         adapter=options.adapter,
-        **{name: value for name, value in own.items() if value is not None},
+        **budget,
     )
 
 

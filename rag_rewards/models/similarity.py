@@ -43,8 +43,8 @@ class SentenceSimilarity:
     weighted by their numbers of tokens. An empty text or reference has the similarity 0.0, without
     a run of the model.
 
-    Raises MissingExtraError if the package is not installed, UsageError for invalid arguments
-    (such as a folder that does not exist), and BackendError for an incomplete folder.
+    Raises MissingExtraError if the package is not installed, and UsageError for invalid arguments,
+    such as a folder that does not exist or is incomplete.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SentenceSimilarity:
         folder = model_folder(model, revision)
         if not sentence_modules(folder):
             # sentence-transformers would use a default pooling that the model was not trained for.
-            raise BackendError(
+            raise UsageError(
                 f"{folder} has no modules.json: it is not a sentence-transformers model"
             )
         require_complete(_main_part(folder))
@@ -223,7 +223,7 @@ def _main_part(folder: Path) -> Path:
     for kind, path in sentence_modules(folder):
         if kind.endswith(".Transformer"):
             return path
-    raise BackendError(f"{folder}: modules.json has no Transformer")
+    raise UsageError(f"{folder}: modules.json has no Transformer")
 
 
 def _files(folder: Path) -> list[Path]:

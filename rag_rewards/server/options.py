@@ -27,7 +27,7 @@ class RequestLimits:
     batch_ms: float = 5.0
     """Maximum time, in milliseconds, that a request waits for further requests to form a batch."""
     breaker_failures: int = 10
-    """Number of consecutive failures of a model's server that open its circuit breaker; 0: none."""
+    """Number of consecutive failures of a model server that make requests fail at once; 0: none."""
     breaker_seconds: float = 5.0
     """Minimum duration of these failures, and time until the server is tried again, in seconds."""
 

@@ -57,6 +57,10 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "option score --track": "`evaluate -o FILE` writes what a tracker logs",
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",
     "function rag_rewards.rewards.lazy_names": "never was a public name",
+    **{
+        f"option {command} --attention": "the policy chooses its method of scoring"
+        for command in "audit calibrate explain init probe score select serve".split()
+    },
 }
 """Accepted removals and changes: the key of the description, and the reason."""
 

@@ -56,7 +56,7 @@ WRITTEN: dict[str, tuple[str, ...]] = {
 """The options of each command that name a file to write."""
 TEXT = (
     *("--columns", "--set", "--base", "--model", "--backend", "--dtype", "--device", "--adapter"),
-    *("--tokenizer", "--attention", "--document-form", "--document-separator", "--nli"),
+    *("--tokenizer", "--document-form", "--document-separator", "--nli"),
     *("--nli-tokenizer", "--similarity", "--judge", "--judge-model", "--judge-checks"),
     *("--ray-address", "--format", "--start", "--metrics", "--by", "--label", "--column"),
     *("--score", "--lengths", "--prices", "--id", "--title", "--host", "TRAINER", "--policy"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections import Counter
 
 import pytest
 from processes import WAIT_SECONDS
@@ -15,6 +16,7 @@ from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.needs import ContradictionNeed, EntailmentNeed, EntitiesNeed, VerdictNeed
 from rag_rewards.evidence.protocols import (
     EntityQuestion,
+    GenerateAnswer,
     GenerateRequest,
     JudgeQuestion,
     Models,
@@ -75,6 +77,64 @@ def test_a_group_is_one_request_with_distinct_responses():
     shorter = [len(first.contexts[i]) for i in range(3)]
     assert shorter[0] > max(shorter[1:])
     assert results[0].logprobs.full[0] == pytest.approx(by_length(first.contexts[0], (80,))[0])
+
+
+class Counting(CodePoints):
+    """A tokenizer that counts how often it reads each text."""
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def encode(self, text, *, add_special_tokens=False):
+        self.counts[text] += 1
+        return super().encode(text)
+
+
+LONG = [{"text": f"Document {i} says that Paris lies on the Seine."} for i in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "fields", "contexts"),
+    [
+        ("ctrl-rag", {}, {}, 3),
+        ("ctrl-rag", {}, {"documents": LONG, "supporting": [1, 2]}, 3),
+        ("lear", {}, {}, 2),
+        ("lear", {"mode": "likelihood"}, {}, 3),
+    ],
+    ids=["documents", "truncated documents", "answers", "likelihoods of answers"],
+)
+def test_each_text_of_a_batch_is_tokenized_once(name, settings, fields, contexts):
+    """Eight responses to one prompt, two of them equal, and another prompt."""
+    tokenizer = Counting()
+    answer = GenerateAnswer("Paris", (80,))
+    policy = TablePolicy(by_length, lambda _: answer, tokenizer=tokenizer, max_length=500)
+    answers = [0, 0, *range(1, 7)]
+    rows = [row(i, response=f"{PARTS}{answer}", **fields) for i, answer in enumerate(answers)]
+    rows.append(row(8, response=f"{PARTS}0", question="When?", **fields))
+    gatherer = Gatherer(Models(policy=policy), truncate=True)
+    informed(gatherer, recipe(name, settings), rows)
+    assert max(tokenizer.counts.values()) == 1
+    used = {ids for request in policy.requests for ids in tokens_of(request)}
+    assert {tuple(map(ord, text)) for text in tokenizer.counts} >= used
+    prompts = {ids for request in policy.requests for ids in contexts_of(request)}
+    assert len(prompts) == 2 * contexts
+
+
+def contexts_of(request):
+    return [request.prompt] if isinstance(request, GenerateRequest) else request.contexts
+
+
+def tokens_of(request):
+    return [*contexts_of(request), *getattr(request, "responses", ())]
+
+
+def test_the_next_batch_is_tokenized_again():
+    """No tokens are kept beyond a batch, whose texts bound the memory."""
+    tokenizer = Counting()
+    gatherer = Gatherer(Models(policy=TablePolicy(by_length, tokenizer=tokenizer)))
+    for _ in range(2):
+        informed(gatherer, CTRL, [row(0), row(1)])
+    assert set(tokenizer.counts.values()) == {2}
 
 
 def test_gathered_evidence_scores_like_evidence_of_rows():

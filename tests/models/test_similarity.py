@@ -221,17 +221,17 @@ def test_concurrent_calls_and_close(tiny):
 )
 def test_an_incomplete_folder_is_rejected(file, message, copy):
     (copy / file).unlink()
-    with pytest.raises(BackendError, match=message) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         load(copy)
     assert str(copy) in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_loaded(copy):
     (copy / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(BackendError, match="cannot be loaded"):
+    with pytest.raises(UsageError, match="cannot be loaded"):
         load(copy)
     (copy / "modules.json").write_text(json.dumps([{"type": "x.Pooling", "path": "1"}]))
-    with pytest.raises(BackendError, match="no Transformer"):
+    with pytest.raises(UsageError, match="no Transformer"):
         load(copy)
 
 

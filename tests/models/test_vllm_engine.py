@@ -17,7 +17,6 @@ from rag_rewards.errors import BackendError, MissingExtraError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreRequest
 from rag_rewards.models.vllm import VllmEngine
 
-BLOCK = 16
 CONTEXTS = (tuple(range(42)), tuple(range(20)) + tuple(range(30, 45)))
 RESPONSES = ((1, 2, 3, 4), (5, 6), (1, 2, 3, 4), (11, 12, 13))
 GROUP = ScoreRequest(CONTEXTS, RESPONSES)
@@ -35,13 +34,8 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     prompt_logprobs: int | None = None
     detokenize: bool = True
-    skip_reading_prefix_cache: bool | None = None
     stop: list[str] = field(default_factory=list)
     seed: int | None = None
-
-    def __post_init__(self):
-        if self.skip_reading_prefix_cache is None:
-            self.skip_reading_prefix_cache = self.prompt_logprobs is not None
 
 
 @dataclass
@@ -66,10 +60,6 @@ class LLM:
         self.llm_engine = SimpleNamespace(model_config=config)
         self.options = options
         self.calls = []
-        self.cached_prefixes = set()
-        self.garbage = float("nan")
-        self.short_rows = False
-        self.counts = True
         self.distort = list
         self._busy = threading.Lock()
 
@@ -94,13 +84,10 @@ class LLM:
     def one(self, tokens, parameters):
         if any(not 0 <= token < 48 for token in tokens):
             raise ValueError(f"Token id {max(tokens)} is out of vocabulary")
-        cached = 0 if parameters.skip_reading_prefix_cache else self.cached(tokens)
-        for blocks in range(1, len(tokens) // BLOCK + 1):
-            self.cached_prefixes.add(tuple(tokens[: blocks * BLOCK]))
         rows = None
         if parameters.prompt_logprobs is not None:
             assert not parameters.detokenize
-            rows = self.rows(tokens, cached)
+            rows = self.rows(tokens)
         output_ids = greedy(tokens, parameters.max_tokens)
         reason = "length"
         for i in range(1, len(output_ids) + 1):
@@ -117,26 +104,11 @@ class LLM:
             prompt_token_ids=tokens,
             prompt_logprobs=rows,
             outputs=[output],
-            num_cached_tokens=cached if self.counts else None,
         )
 
-    def rows(self, tokens, cached):
-        """Rows of the cached part are uninitialized, or omitted with `short_rows`."""
-        rows = []
-        for i, (token, value) in enumerate(
-            zip(tokens, self.distort(logprobs(tokens)), strict=True)
-        ):
-            unwritten = 0 < i <= cached
-            if unwritten and self.short_rows:
-                continue
-            rows.append(None if not i else {token: Logprob(self.garbage if unwritten else value)})
-        return rows
-
-    def cached(self, tokens):
-        for blocks in range((len(tokens) - 1) // BLOCK, 0, -1):
-            if tuple(tokens[: blocks * BLOCK]) in self.cached_prefixes:
-                return blocks * BLOCK
-        return 0
+    def rows(self, tokens):
+        values = zip(tokens, self.distort(logprobs(tokens)), strict=True)
+        return [{token: Logprob(value)} if i else None for i, (token, value) in enumerate(values)]
 
 
 @pytest.fixture(autouse=True)
@@ -208,55 +180,9 @@ def test_missing_vllm_names_the_extra(monkeypatch):
 def test_selfcheck_passes_and_fails():
     llm = LLM()
     asyncio.run(VllmEngine(llm).selfcheck())
-    asyncio.run(VllmEngine(llm, cached=True).selfcheck())
     llm.distort = lambda values: [None, -3.0, *values[1:-1]]
     with pytest.raises(BackendError, match=r"own token: .*shifted by one"):
         asyncio.run(VllmEngine(llm).selfcheck())
-
-
-@pytest.mark.parametrize("short_rows", [False, True])
-def test_the_cache_is_read_after_its_check(short_rows):
-    llm = LLM()
-    llm.short_rows = short_rows
-    policy = VllmEngine(llm, cached=True)
-    check_values(score(policy, GROUP)[0], GROUP)
-    llm.cached_prefixes.clear()
-    llm.calls.clear()
-    (answer,) = score(policy, GROUP)
-    check_values(answer, GROUP)
-    assert (answer.path, policy.capabilities.reuses_prefixes) == ("vllm cached", True)
-    assert answer.reused > count(GROUP) / 3
-    assert [prompts for prompts, _ in llm.calls] == [1, 1, 4]
-    # Everything is cached now. Sequences with a cached part of the response run again.
-    llm.calls.clear()
-    check_values(score(policy, GROUP)[0], GROUP)
-    assert any(parameters.skip_reading_prefix_cache for _, parameters in llm.calls) is False
-    long = ScoreRequest((CONTEXTS[0][:30],), (tuple(range(12)),))
-    for _ in range(2):
-        check_values(score(policy, long)[0], long)
-    assert any(parameters.skip_reading_prefix_cache for _, parameters in llm.calls)
-
-
-def test_an_engine_without_counts_always_scores_again():
-    llm = LLM()
-    llm.counts = False
-    policy = VllmEngine(llm, cached=True)
-    (answer,) = score(policy, GROUP)
-    check_values(answer, GROUP)
-    assert answer.reused == 0
-
-
-def test_a_cache_with_wrong_counts_fails():
-    class Miscounting(LLM):
-        """More rows are uninitialized than the number of cached tokens."""
-
-        def rows(self, tokens, cached):
-            return super().rows(tokens, cached + 6 if cached else 0)
-
-    llm = Miscounting()
-    llm.garbage = -1e-3
-    with pytest.raises(BackendError, match=r"agreement: .*uninitialized memory"):
-        score(VllmEngine(llm, cached=True), GROUP)
 
 
 def test_a_group_that_cannot_be_scored_fails_alone():
@@ -276,7 +202,7 @@ def test_an_invalid_value_fails_its_group():
     llm.distort = lambda values: [None, *[-math.inf] * (len(values) - 1)]
     (answer,) = score(VllmEngine(llm), GROUP)
     assert "not finite" in str(answer)
-    llm.rows = lambda tokens, cached: None
+    llm.rows = lambda tokens: None
     (answer,) = score(VllmEngine(llm), GROUP)
     assert "no log-probabilities of the prompt" in str(answer)
 

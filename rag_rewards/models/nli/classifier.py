@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.models.local_models import load_model, load_tokenizer, sentence_modules
+from rag_rewards.errors import UsageError
+from rag_rewards.models.local_models import load_model, sentence_modules
 from rag_rewards.models.nli.pieces import (
     ENCODING_OPTIONS,
     EncodedPair,
     encoded_pair,
+    load_fast_tokenizer,
     padding_id,
     span,
     special_tokens,
@@ -80,7 +81,7 @@ def load_classifier(
     model = load_model(AutoModelForSequenceClassification, folder, dtype, device, **options)
     names = names or [f"LABEL_{i}" for i in range(model.config.num_labels)]
     index = entailment_index(names, label)
-    tokenizer = load_tokenizer(folder, model)
+    tokenizer = load_fast_tokenizer(folder, model)
     pad = padding_id(tokenizer, model)
     return PairClassifier(model, tokenizer, pad, index, contradiction_index(names))
 
@@ -89,13 +90,13 @@ def label_names(config: Mapping[str, Any]) -> list[str]:
     """Return the labels of a config.json in the order of the logits, [] if it has none.
 
     A config can contain id2label, label2id or both. Raises UsageError if they contradict each
-    other or do not number the labels from 0, and BackendError if they cannot be read.
+    other, do not number the labels from 0, or cannot be read.
     """
     try:
         id2label = {int(i): str(name) for i, name in (config.get("id2label") or {}).items()}
         label2id = {int(i): str(name) for name, i in (config.get("label2id") or {}).items()}
     except (AttributeError, TypeError, ValueError) as error:
-        raise BackendError(f"the model's config has labels that cannot be read: {error}") from error
+        raise UsageError(f"the model's config has labels that cannot be read: {error}") from error
     choices = [names for names in (id2label, label2id) if names and not _generic(names.values())]
     if len(choices) == 2 and choices[0] != choices[1]:
         raise UsageError(
@@ -164,8 +165,8 @@ def _generic(names: Iterable[str]) -> bool:
 
 
 def _check_modules(folder: Path) -> None:
-    """Raise BackendError if modules.json lists parts that would not be loaded."""
+    """Raise UsageError if modules.json lists parts that would not be loaded."""
     modules = sentence_modules(folder)
     others = [kind for kind, _ in modules if not kind.endswith(".Transformer")]
     if others:
-        raise BackendError(f"{folder}: modules.json has parts beside a classifier: {others}")
+        raise UsageError(f"{folder}: modules.json has parts beside a classifier: {others}")

@@ -70,9 +70,9 @@ def load_entailment(
                       probability of 0, "cut" to truncate it, "error" for a BackendError of the
                       whole call
 
-    Raises MissingExtraError if the packages are not installed; UsageError for invalid arguments,
-    such as a folder that does not exist or a label that is not unique; and BackendError for a
-    folder without weights or tokenizer, or with the weights of another kind of model.
+    Raises MissingExtraError if the packages are not installed, and UsageError for invalid
+    arguments, such as a label that is not unique, or a folder that does not exist, is incomplete or
+    has the weights of another kind of model.
     """
     with needs_extra("nli", "sentence-transformers"):
         import torch  # noqa: F401

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from rag_rewards.errors import BackendError
+from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.models.local_models import check_tokenizer, load_tokenizer
 
 _PREMISE_SHARE = 8
 """The premise gets at least 1/8 of the maximum length, so that the number of pieces is limited."""
@@ -127,6 +129,15 @@ def encoded_pair(
     for start, end in (premise, hypothesis):
         clean[start:end] = [special.get(i, i) for i in ids[start:end]]
     return EncodedPair(clean, types, premise, hypothesis)
+
+
+def load_fast_tokenizer(folder: Path, model: Any) -> Any:
+    """Load a tokenizer that reports offsets. Raises UsageError if it does not fit the model."""
+    tokenizer = load_tokenizer(folder)
+    if not tokenizer.is_fast:
+        raise UsageError(f"{folder} has no fast tokenizer (tokenizer.json)")
+    check_tokenizer(tokenizer, model)
+    return tokenizer
 
 
 def special_tokens(tokenizer: Any) -> dict[int, int]:

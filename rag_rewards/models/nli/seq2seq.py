@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.models.local_models import load_model, load_tokenizer
+from rag_rewards.errors import UsageError
+from rag_rewards.models.local_models import load_model
 from rag_rewards.models.nli.pieces import (
     ENCODING_OPTIONS,
     EncodedPair,
     encoded_pair,
+    load_fast_tokenizer,
     padding_id,
     span,
     special_tokens,
@@ -73,10 +74,10 @@ def load_seq2seq(
     from transformers import AutoModelForSeq2SeqLM
 
     model = load_model(AutoModelForSeq2SeqLM, folder, dtype, device)
-    tokenizer = load_tokenizer(folder, model)
+    tokenizer = load_fast_tokenizer(folder, model)
     start = model.config.decoder_start_token_id
     if start is None:
-        raise BackendError(f"{folder}: config.json has no decoder_start_token_id")
+        raise UsageError(f"{folder}: config.json has no decoder_start_token_id")
     yes, no = (tokenizer.encode(answer, add_special_tokens=False) for answer in answers)
     shared = 0
     while shared < min(len(yes), len(no)) and yes[shared] == no[shared]:
@@ -100,14 +101,14 @@ def load_seq2seq(
 def is_seq2seq(config: Mapping[str, Any]) -> bool:
     """Return whether a config is that of a T5 model with a decoder, or of a classifier.
 
-    Raises BackendError for the config of any other architecture.
+    Raises UsageError for the config of any other architecture.
     """
     architecture = next(iter(config.get("architectures") or ()), "")
     if architecture.endswith("ForConditionalGeneration") and "t5" in str(config.get("model_type")):
         return True
     if architecture.endswith("ForSequenceClassification") or not architecture:
         return False
-    raise BackendError(
+    raise UsageError(
         f"{architecture} is not an entailment model: use a …ForSequenceClassification, or a T5 "
         "…ForConditionalGeneration that generates its answer"
     )

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rag_rewards.evidence.protocols import TokenIds
-from rag_rewards.models.transformers.attention_kernels import Attention
 from rag_rewards.models.transformers.modules import (
     backbone_of,
     import_torch,
@@ -50,27 +49,18 @@ class ModelForward:
 
     model           the model, with its adapters and wrappers
     float32_logits  compute the last projection in float32
-    attention       library of the attention to shared keys
     usage           counter of the rows of logits
 
     Sequences of more than `shareable` tokens have position encodings that depend on their length.
     With `whole_logits`, log-probabilities come from the whole forward pass instead of the head.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        float32_logits: bool,
-        usage: PolicyUsage,
-        attention: Attention = "torch",
-    ) -> None:
+    def __init__(self, model: Any, *, float32_logits: bool, usage: PolicyUsage) -> None:
         self.model = model
         self.causal = unwrapped(model)
         self._modules = list(model.modules())
         self.backbone = backbone_of(self.causal)
         self._cache_argument = cache_argument(self.backbone)
-        self.attention = attention
         self.whole_logits = False
         self.shareable = shareable_length(self.causal)
         self.vocabulary = Vocabulary(self.causal, self.backbone, float32=float32_logits)

@@ -1,4 +1,9 @@
-"""Generation with a transformers model: greedy in batches, sampling with a seed."""
+"""Generation with a transformers model: greedy in batches, sampling with a seed.
+
+Prompts of a batch have the same length, or padding before the shorter ones, which the attention
+mask hides. Padding is used only if a small batch has the values of its prompts alone: some families
+read it in spite of the mask.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, Tokenizer
+from rag_rewards.errors import describe, shorten
+from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
 from rag_rewards.models.transformers.forward import ModelForward, PolicyUsage
 from rag_rewards.models.transformers.modules import import_torch
 
@@ -18,12 +24,12 @@ def generate_batch(
     version: str | int | None,
     usage: PolicyUsage,
 ) -> list[GenerateAnswer]:
-    """Generate for requests that differ only in their prompts, which have the same length.
+    """Generate for requests that differ only in their prompts.
 
     `version` is the version of the weights, `usage` counts the generated tokens.
     """
     torch, first = import_torch(), requests[0]
-    ids = forward.token_tensor([request.prompt for request in requests])
+    ids, mask = _left_padded(forward, [request.prompt for request in requests])
     stops: dict[str, Any] = {}
     if first.stop:
         stops = {"stopping_criteria": [_stopping_criterion(tokenizer, first.stop, ids.shape[1])]}
@@ -34,7 +40,7 @@ def generate_batch(
     ):
         if first.seed is not None:
             torch.manual_seed(first.seed)
-        sequences = forward.causal.generate(ids, attention_mask=torch.ones_like(ids), **stops)
+        sequences = forward.causal.generate(ids, attention_mask=mask, **stops)
     continuations = sequences[:, ids.shape[1] :]
     usage.generated += continuations.numel()
     return [
@@ -43,21 +49,66 @@ def generate_batch(
     ]
 
 
-def similar_requests(requests: Sequence[GenerateRequest], budget: int) -> Iterator[list[int]]:
-    """Yield the positions of requests that can be generated together.
+def similar_requests(
+    requests: Sequence[GenerateRequest], budget: int, padded: float
+) -> Iterator[list[int]]:
+    """Yield the positions of requests that can be generated together, longest prompts first.
 
-    A batch has at most `budget` tokens. Sampled requests are generated separately.
+    A batch has at most `budget` tokens, including padding. Sampled requests are generated
+    separately. Sequences of more than `padded` tokens, which must not have padding, run together
+    only if their prompts have the same length.
     """
     kinds: dict[Any, list[int]] = {}
-    for i, request in enumerate(requests):
-        kind: tuple[Any, ...] = (len(request.prompt), request.max_tokens, request.stop)
-        if request.temperature > 0:
-            kind = (*kind, i)
-        kinds.setdefault(kind, []).append(i)
-    for (length, new, *_), members in kinds.items():
-        size = max(budget // (length + new), 1)
-        for start in range(0, len(members), size):
-            yield members[start : start + size]
+    for i in sorted(range(len(requests)), key=lambda i: -len(requests[i].prompt)):
+        request = requests[i]
+        length = len(request.prompt)
+        is_padded = length + request.max_tokens <= padded
+        kind = (None if is_padded else length, request.max_tokens, request.stop)
+        kinds.setdefault((*kind, i) if request.temperature > 0 else kind, []).append(i)
+    for members in kinds.values():
+        while members:
+            longest = requests[members[0]]
+            size = max(budget // (len(longest.prompt) + longest.max_tokens), 1)
+            yield members[:size]
+            members = members[size:]
+
+
+def padding_fault(forward: ModelForward, tolerance: float) -> str:
+    """Return how the values of a prompt after padding differ from its own; "" if they do not.
+
+    tolerance  maximum difference of two log-probabilities, in nats
+    """
+    torch = import_torch()
+    top = forward.causal.config.get_text_config().vocab_size - 1
+    numbers = [(i * 7919 + 104729) % max(top, 1) for i in range(40)]
+    prompts = [tuple(numbers), tuple(numbers[:7])]
+
+    def following(prompts: Sequence[TokenIds]) -> Any:
+        """Return the log-probabilities of all next tokens, at the first two steps."""
+        ids, mask = _left_padded(forward, prompts)
+        output = forward.causal.generate(
+            ids, attention_mask=mask, output_logits=True, return_dict_in_generate=True
+        )
+        rows = [torch.log_softmax(logits.float(), -1) for logits in output.logits]
+        return torch.stack(rows, 1)
+
+    try:
+        with _generation_config(forward.causal, GenerateRequest((), max_tokens=2), set()):
+            together = following(prompts)
+            alone = torch.cat([following([prompt]) for prompt in prompts])
+    except Exception as error:
+        return shorten(describe(error), 200)
+    likely = alone > alone.amax(-1, keepdim=True) - 10  # rounding of the others is larger
+    gap = float((together - alone)[likely].abs().max())
+    return "" if gap <= tolerance else f"values differ by up to {gap:.3g} nats"
+
+
+def _left_padded(forward: ModelForward, prompts: Sequence[TokenIds]) -> tuple[Any, Any]:
+    """Return token ids [B, T] with padding before shorter prompts, and the attention mask."""
+    width = max(map(len, prompts))
+    ids = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return forward.token_tensor(ids), forward.token_tensor(mask)
 
 
 def _stopping_criterion(tokenizer: Tokenizer, stops: Sequence[str], start: int) -> Any:

@@ -17,9 +17,9 @@ from typing import Any
 
 from rag_rewards.errors import describe, shorten
 from rag_rewards.evidence.protocols import ScoreRequest
-from rag_rewards.models.transformers.attention_kernels import NotInTreeError
 from rag_rewards.models.transformers.forward import ModelForward, Values
 from rag_rewards.models.transformers.scoring import GroupScoring
+from rag_rewards.models.transformers.tree_attention import NotInTreeError
 from rag_rewards.models.transformers.tree_scoring import score_trees
 
 

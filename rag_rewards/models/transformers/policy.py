@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rag_rewards.errors import BackendError, UsageError, describe, shorten
+from rag_rewards.errors import BackendError, UsageError, describe, needs_extra, shorten
 from rag_rewards.evidence.protocols import (
     Capabilities,
     GenerateAnswer,
@@ -26,27 +26,38 @@ from rag_rewards.evidence.protocols import (
     TokenIds,
     Tokenizer,
 )
-from rag_rewards.models.local_models import free_memory, is_out_of_memory
-from rag_rewards.models.selfcheck import checked_arrays, selfcheck
-from rag_rewards.models.transformers.attention_kernels import Attention, NotInTreeError
-from rag_rewards.models.transformers.forward import ModelForward, PolicyUsage, Values
-from rag_rewards.models.transformers.generation import generate_batch, similar_requests
-from rag_rewards.models.transformers.loading import (
-    check_not_sharded,
+from rag_rewards.models.local_models import (
     check_tokenizer,
-    hash_weights,
-    load_causal_model,
+    explained,
+    free_memory,
+    is_out_of_memory,
+    load_model,
+    load_tokenizer,
+    model_folder,
+    require_complete,
+    torch_device,
+    torch_dtype,
+)
+from rag_rewards.models.selfcheck import checked_arrays, selfcheck
+from rag_rewards.models.transformers.forward import ModelForward, PolicyUsage, Values
+from rag_rewards.models.transformers.generation import (
+    generate_batch,
+    padding_fault,
+    similar_requests,
 )
 from rag_rewards.models.transformers.methods import choose_methods, score_with
 from rag_rewards.models.transformers.modules import import_torch
 from rag_rewards.models.transformers.positions import longest_sequence
 from rag_rewards.models.transformers.scoring import GroupScoring
-from rag_rewards.models.transformers.tree_attention import check_attention
+from rag_rewards.models.transformers.tree_attention import DEVICES, NotInTreeError
+from rag_rewards.models.transformers.weights import check_not_sharded, hash_weights
 from rag_rewards.models.trie import forward_tokens, naive_tokens
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """Maximum difference of cached and plain values of one precision, in nats per token."""
 _LEAST_BUDGET = 256
+_SPARE_IDS = 64
+"""Ids of a tokenizer that a model may lack: families share special tokens of other sizes."""
 
 
 @dataclass
@@ -64,15 +75,12 @@ class TransformersPolicy:
     float32_logits  compute the last projection in float32, whatever the precision of the model
     plain           score each pair separately, without a cache
     is_live         whether the model generates the rollouts, such as the model in training
-    attention       library of the attention to keys that responses share: "torch", or "flashinfer"
-                    on a GPU in bfloat16 or float16 (the extra `flashinfer`)
 
     The model can be one that is being trained: during a call it is in eval mode and without
     gradients. Sharded weights (ZeRO-3, FSDP) are not supported.
 
-    Raises UsageError for sharded weights, for a tokenizer that does not fit the model and for an
-    attention that cannot run on the device or in the precision of the model, and MissingExtraError
-    if torch, transformers or FlashInfer is not installed.
+    Raises UsageError for sharded weights and for a tokenizer that does not fit the model, and
+    MissingExtraError if torch or transformers is not installed.
     """
 
     model: Any
@@ -85,28 +93,23 @@ class TransformersPolicy:
     float32_logits: bool = False
     plain: bool = False
     is_live: bool = False
-    attention: Attention = "torch"
     usage: PolicyUsage = field(default_factory=PolicyUsage)
 
     def __post_init__(self) -> None:
         import_torch()
-        check_not_sharded(self.model)
         self._lock = threading.Lock()
         self._methods: tuple[str, ...] = ()
         self._note = ""
+        self._padded: float | None = None
+        self._warnings: set[str] = set()
         self._forward = self._new_forward()
         causal = self._forward.causal
         self._embeddings = causal.get_input_embeddings().weight.shape[0]
-        check_tokenizer(self.tokenizer, self._embeddings)
-        check_attention(self.attention, causal, self.is_live)
+        check_tokenizer(self.tokenizer, causal, _SPARE_IDS)
 
     def _new_forward(self) -> ModelForward:
-        forward = ModelForward(
-            self.model,
-            float32_logits=self.float32_logits,
-            usage=self.usage,
-            attention=self.attention,
-        )
+        check_not_sharded(self.model)
+        forward = ModelForward(self.model, float32_logits=self.float32_logits, usage=self.usage)
         if self.float32_logits and hasattr(forward.causal.get_output_embeddings(), "base_layer"):
             raise UsageError("float32_logits cannot be used with an adapter on the output layer")
         return forward
@@ -121,9 +124,9 @@ class TransformersPolicy:
         adapter: str | None = None,
         **options: Any,
     ) -> TransformersPolicy:
-        """Load a model and its tokenizer from a folder.
+        """Load a model and its tokenizer.
 
-        path     folder of the model
+        path     folder of the model, or its name on the Hugging Face hub
         dtype    "float32", "bfloat16", "float16", or "auto" for the saved precision
         device   "cpu", "cuda", "cuda:1", …; default: a GPU if there is one
         adapter  folder of a LoRA adapter (peft)
@@ -131,7 +134,16 @@ class TransformersPolicy:
 
         Raises UsageError for an incomplete folder.
         """
-        model, tokenizer = load_causal_model(path, dtype, device, adapter)
+        import_torch()
+        from transformers import AutoModelForCausalLM
+
+        placement = torch_dtype(dtype), torch_device(device)
+        folder = model_folder(path)
+        require_complete(folder)
+        model = load_model(AutoModelForCausalLM, folder, *placement)
+        tokenizer = load_tokenizer(folder)
+        if adapter is not None:
+            model = _with_adapter(model, adapter)
         return cls(model, tokenizer, name=Path(path).name, **options)
 
     # --- identity ------------------------------------------------------------------------------
@@ -181,8 +193,7 @@ class TransformersPolicy:
     def score_sync(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the same as `score`, without an event loop."""
         with self._lock:
-            if self._forward.has_changed:
-                self._forward, self._methods = self._new_forward(), ()
+            self._notice_changes()
             with self._forward.inference():
                 if not self._methods:
                     self._choose_methods()
@@ -193,7 +204,7 @@ class TransformersPolicy:
     ) -> list[GenerateAnswer | Exception]:
         """Return one continuation for each request, or its BackendError.
 
-        Greedy requests with prompts of the same length run as one batch.
+        Greedy requests run in batches, also with prompts of different lengths.
         """
         return await asyncio.to_thread(self.generate_sync, requests)
 
@@ -202,11 +213,15 @@ class TransformersPolicy:
     ) -> list[GenerateAnswer | Exception]:
         """Return the same as `generate`, without an event loop."""
         answers: list[GenerateAnswer | Exception | None] = [None] * len(requests)
-        with self._lock, self._forward.inference():
-            for batch in similar_requests(requests, self.token_budget):
-                results = self._generate([requests[i] for i in batch])
-                for i, answer in zip(batch, results, strict=True):
-                    answers[i] = answer
+        with self._lock:
+            self._notice_changes()
+            with self._forward.inference():
+                lengths = {len(each.prompt) for each in requests if each.temperature == 0}
+                padded = self._padded_length() if len(lengths) > 1 else 0
+                for batch in similar_requests(requests, self.token_budget, padded):
+                    results = self._generate([requests[i] for i in batch])
+                    for i, answer in zip(batch, results, strict=True):
+                        answers[i] = answer
         return [answer for answer in answers if answer is not None]
 
     async def selfcheck(self) -> None:
@@ -236,13 +251,33 @@ class TransformersPolicy:
 
     # --- scoring -------------------------------------------------------------------------------
 
+    def _notice_changes(self) -> None:
+        """Check the weights again, and the methods after parts of the model were replaced."""
+        check_not_sharded(self.model)
+        if self._forward.has_changed:
+            self._forward, self._methods, self._padded = self._new_forward(), (), None
+
+    @property
+    def _tolerance(self) -> float:
+        return _TOLERANCE.get(self.precision, _TOLERANCE["bfloat16"])
+
     def _choose_methods(self) -> None:
-        tolerance = _TOLERANCE.get(self.precision, _TOLERANCE["bfloat16"])
-        self._methods, self._note = choose_methods(self._forward, tolerance, self.plain)
+        self._methods, self._note = choose_methods(self._forward, self._tolerance, self.plain)
         self.plain = self._methods == ("plain",)
+        device = self._forward.causal.device.type
         if self._note:
-            message = f"{self.name or 'the model'}: {self._methods[0]} ({self._note})"
-            warnings.warn(message, stacklevel=2)
+            self._warn(f"{self._methods[0]} ({self._note})")
+        elif self._methods[0] == "shared" and device not in DEVICES:
+            self._warn(
+                f"shared on {device}: each response has a copy of the keys and values of its "
+                "context. token_budget limits the memory of these copies"
+            )
+
+    def _warn(self, message: str) -> None:
+        """Warn once about this model."""
+        if message not in self._warnings:
+            self._warnings.add(message)
+            warnings.warn(f"{self.name or 'the model'}: {message}", stacklevel=3)
 
     def _packs(self, requests: Sequence[ScoreRequest]) -> Iterator[list[ScoreRequest]]:
         """Yield consecutive requests that run together: about as many tokens as run at a time."""
@@ -304,7 +339,7 @@ class TransformersPolicy:
             except RuntimeError as error:
                 # The sequences of the self-check are short, so that a kernel can fail later.
                 notes.append(f"{method} failed: {shorten(describe(error), 200)}")
-                warnings.warn(f"{self.name or 'the model'}: {notes[-1]}", stacklevel=2)
+                self._warn(notes[-1])
         return self._within_memory("plain", requests), "plain", _path("plain", notes)
 
     def _sharing_methods(self, requests: Sequence[ScoreRequest]) -> tuple[str, ...]:
@@ -313,12 +348,11 @@ class TransformersPolicy:
         most = self._forward.shareable
         if longest_sequence(requests) <= most:
             return sharing
-        warnings.warn(
-            f"{self.name or 'the model'}: plain for sequences of more than {most:,.0f} tokens, "
-            "because its position encodings depend on the length of the sequence. Contexts of "
-            "other lengths, such as without a document, have other encodings of the same tokens: "
-            "shorten the contexts, or use a model with fixed encodings",
-            stacklevel=2,
+        self._warn(
+            f"plain for sequences of more than {most:,.0f} tokens, because its position encodings "
+            "depend on the length of the sequence. Contexts of other lengths, such as without a "
+            "document, have other encodings of the same tokens: shorten the contexts, or use a "
+            "model with fixed encodings"
         )
         return ()
 
@@ -338,12 +372,18 @@ class TransformersPolicy:
             self.prefill = max(min(self.prefill, self.token_budget) // 2, 64)
             self.rows = max(self.rows // 2, 16)
             free_memory()
-            warnings.warn(
-                f"out of memory: continuing with a token budget of {self.token_budget}",
-                stacklevel=2,
-            )
+            self._warn(f"out of memory: continuing with a token budget of {self.token_budget}")
 
     # --- generation ----------------------------------------------------------------------------
+
+    def _padded_length(self) -> float:
+        """Return up to how many tokens a sequence can have padding before it."""
+        if self._padded is None:
+            fault = padding_fault(self._forward, self._tolerance)
+            if fault:
+                self._warn(f"generates only prompts of the same length together: padded {fault}")
+            self._padded = 0 if fault else self._forward.shareable
+        return self._padded
 
     def _generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateAnswer | Exception]:
         """Generate a batch; after a failure, its halves, down to the single failing request."""
@@ -362,6 +402,16 @@ class TransformersPolicy:
                 return [_as_answer(error)]
         half = len(requests) // 2
         return [*self._generate(requests[:half]), *self._generate(requests[half:])]
+
+
+def _with_adapter(model: Any, adapter: str) -> Any:
+    with needs_extra("transformers", "peft"):
+        from peft import PeftModel
+    with explained(adapter):
+        adapted = PeftModel.from_pretrained(model, adapter)
+    if adapted.active_peft_config.is_prompt_learning:
+        raise UsageError(f"{adapter} is a prompt adapter; only weight adapters are supported")
+    return adapted
 
 
 def _most_tokens(request: ScoreRequest) -> int:

@@ -7,31 +7,27 @@ l = log Σ exp of its scores. Two blocks have together
 
 with the logistic function σ. Therefore all responses of a group read the same keys of their
 context, and no mask is necessary.
+
+The attention of a block is a private operation of torch for the CPU, because
+`scaled_dot_product_attention` does not return log Σ exp. It takes sequences of equal length, so
+that runs of similar length are computed together, with padding at their ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any
 
-from rag_rewards.errors import UsageError
-from rag_rewards.models.runs import Step
-from rag_rewards.models.transformers.attention_kernels import (
-    Attention,
-    AttentionKernel,
-    NotInTreeError,
-)
-from rag_rewards.models.transformers.flashinfer_attention import (
-    FlashInferAttention,
-    import_flashinfer,
-)
+from rag_rewards.models.runs import Step, similar_runs
 from rag_rewards.models.transformers.modules import import_torch
-from rag_rewards.models.transformers.padded_attention import PaddedAttention
-from rag_rewards.models.transformers.ragged_attention import RaggedAttention, can_be_ragged
 
 NAME = "rag_rewards_tree"
 """Name of the attention function."""
+
+DEVICES = ("cpu",)
+"""Kinds of devices with an operation that returns log Σ exp of attention."""
 
 _LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 """Kinds of layers in which each row attends to all keys before it, up to a distance."""
@@ -40,23 +36,26 @@ _OPTIONS = {"dropout", "is_causal", "position_ids", "cache_position", "position_
 """Options of attention functions that do not change causal attention without dropout."""
 
 
+class NotInTreeError(Exception):
+    """Attention that blocks of keys cannot express, or a device without the operation for it."""
+
+
 class TreeAttention:
     """The keys and values of the current path, and the attention of the current step to them.
 
-    capacity   number of tokens of the longest path
-    attention  library that computes the attention
+    `capacity` is the number of tokens of the longest path.
     """
 
-    def __init__(self, capacity: int, attention: Attention = "torch") -> None:
+    def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._attention = attention
-        self._kernels: dict[Any, AttentionKernel] = {}
         self._step = Step((), (), ())
+        self._parts: list[_Part] = []
         self._path: dict[int, tuple[Any, Any]] = {}
 
     def of(self, step: Step) -> TreeAttention:
         """Return the attention of the next step."""
         self._step = step
+        self._parts = [_Part.of(runs) for runs in similar_runs(step.runs)]
         return self
 
     def attend(self, layer: int, query: Any, key: Any, value: Any, scale: float) -> Any:
@@ -66,33 +65,45 @@ class TreeAttention:
         key    [1, K, N, D] with K heads, where H is a multiple of K
         value  [1, K, N, V], where V is at most D
         """
-        kernel = self._kernel_of(query)
-        length, missing = value.shape[3], key.shape[3] - value.shape[3]
-        if missing and kernel.needs_equal_lengths:  # latent attention
+        length = value.shape[3]
+        if missing := key.shape[3] - length:  # latent attention
             value = import_torch().nn.functional.pad(value, (0, missing))
-        output, total = kernel.to_runs(self._step.runs, query, key, value, scale)
+        output, total = self._within_runs(query, key, value, scale)
         for block in self._step.blocks:
             keys, values = self._path[layer] if block.of_path else (key, value)
-            part, its_total = kernel.to_block(
+            part, its_total = attention_to_block(
                 query[:, :, block.rows], keys[:, :, block.keys], values[:, :, block.keys], scale
             )
             _merge(output[:, :, block.rows], total[:, :, block.rows], part, its_total)
         self._keep(layer, key, value)
         return output[..., :length]
 
-    def _kernel_of(self, query: Any) -> AttentionKernel:
-        """Return the kernel of a device, which keeps tensors there. Layers can be on several."""
-        if query.device not in self._kernels:
-            self._kernels[query.device] = choose_kernel(self._attention, query)
-        return self._kernels[query.device]
+    def _within_runs(self, query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
+        """Return the attention of each row to the rows of its own run up to itself."""
+        results = []
+        for part in self._parts:
+            own, keys, values = (rows[:, :, part.rows] for rows in (query, key, value))
+            results.append(_within_equal_runs(own, keys, values, part.count, scale))
+        if len(results) == 1 and self._parts[0].own is None:
+            return results[0]
+        torch = import_torch()
+        output = torch.empty((*query.shape[:3], value.shape[3]), dtype=torch.float32)
+        total = torch.empty(query.shape[:3], dtype=torch.float32)
+        for part, (its_output, its_total) in zip(self._parts, results, strict=True):
+            if part.own is None:
+                output[:, :, part.rows], total[:, :, part.rows] = its_output, its_total
+            else:
+                rows = part.rows[part.own]
+                output[:, :, rows] = its_output[:, :, part.own]
+                total[:, :, rows] = its_total[:, :, part.own]
+        return output, total
 
     def _keep(self, layer: int, key: Any, value: Any) -> None:
         if not self._step.path_rows:
             return
         if layer not in self._path:
             shape = (1, key.shape[1], self.capacity, key.shape[3])
-            values = (1, value.shape[1], self.capacity, value.shape[3])
-            self._path[layer] = key.new_empty(shape), value.new_empty(values)
+            self._path[layer] = key.new_empty(shape), value.new_empty(shape)
         keys, values = self._path[layer]
         for rows, position in self._step.path_rows:
             place = slice(position, position + rows.stop - rows.start)
@@ -101,16 +112,17 @@ class TreeAttention:
 
 
 @contextmanager
-def attention_in_tree(
-    causal: Any, capacity: int, attention: Attention = "torch"
-) -> Iterator[TreeAttention]:
+def attention_in_tree(causal: Any, capacity: int) -> Iterator[TreeAttention]:
     """Use this attention in all layers of a model, with paths of at most `capacity` tokens.
 
-    Raises NotInTreeError for windows that are shorter than a path, and for layers without a
-    window that do not attend to all keys. The latter can have the right values for short sequences.
+    Raises NotInTreeError for a model that is not on a CPU, for windows that are shorter than a
+    path, and for layers without a window that do not attend to all keys. The latter can have the
+    right values for short sequences.
     """
     from transformers import AttentionInterface
 
+    if causal.device.type not in DEVICES:
+        raise NotInTreeError(f"a model on {causal.device.type}")
     config = causal.config.get_text_config()
     if unknown := sorted(set(getattr(config, "layer_types", None) or ()) - _LAYERS):
         raise NotInTreeError(f"layers of the kind {', '.join(unknown)}")
@@ -122,7 +134,7 @@ def attention_in_tree(
     before = config._attn_implementation
     config._attn_implementation = NAME
     try:
-        yield TreeAttention(capacity, attention)
+        yield TreeAttention(capacity)
     finally:
         config._attn_implementation = before
 
@@ -142,7 +154,8 @@ def tree_attention(
     """Return the attention [1, N, H, V] of a layer to its step, for transformers."""
     if attention_mask is not None:
         raise NotInTreeError("attention with a mask")
-    if unknown := sorted(_given(options) - _OPTIONS):
+    set_options = {name for name, each in options.items() if each is not None and each is not False}
+    if unknown := sorted(set_options - _OPTIONS):
         raise NotInTreeError(f"attention with {', '.join(unknown)}")
     if sliding_window is not None and tree.capacity > sliding_window:
         raise NotInTreeError(f"a window of {sliding_window} tokens")
@@ -153,49 +166,78 @@ def tree_attention(
     return output.to(query.dtype).transpose(1, 2).contiguous(), None
 
 
-def check_attention(attention: str, causal: Any, is_live: bool) -> None:
-    """Raise UsageError for an unknown library, and for FlashInfer on a CPU or in float32.
+# --- blocks of keys ------------------------------------------------------------------------------
 
-    The latter does not apply to a live model, which DeepSpeed moves and converts later. Raises
-    MissingExtraError if FlashInfer is not installed.
+
+@dataclass(frozen=True)
+class _Part:
+    """Runs of a step that are computed together.
+
+    count  number of runs
+    rows   rows of the step in the order of the runs: a slice, or [count · L] with padded runs
+    own    places in `rows` that are not padding; None for a slice
     """
-    if attention not in get_args(Attention):
-        choices = ", ".join(get_args(Attention))
-        raise UsageError(f"attention must be one of {choices}, found {attention!r}")
-    if attention == "flashinfer":
-        if not is_live:
-            _check_flashinfer(causal)
-        import_flashinfer()
+
+    count: int
+    rows: Any
+    own: Any = None
+
+    @classmethod
+    def of(cls, runs: Sequence[tuple[int, int]]) -> _Part:
+        """Return runs by their first row and their length. The last row is the padding of a run."""
+        start, length = runs[0]
+        if all(run == (start + number * length, length) for number, run in enumerate(runs)):
+            return cls(len(runs), slice(start, start + len(runs) * length))
+        torch = import_torch()
+        firsts, lengths = torch.tensor(runs).T[:, :, None]
+        place = torch.arange(max(length for _, length in runs))[None]
+        rows = firsts + torch.minimum(place, lengths - 1)
+        own = (place < lengths).flatten().nonzero()[:, 0]
+        return cls(len(runs), rows.flatten(), own)
 
 
-def _check_flashinfer(place: Any) -> None:
-    """Raise UsageError if FlashInfer cannot run on the device or in the precision of a tensor."""
-    if place.device.type != "cuda":
-        raise UsageError(
-            f"attention='flashinfer' requires a GPU, found the device {place.device.type}: use "
-            "attention='torch'"
-        )
-    dtype = str(place.dtype).removeprefix("torch.")
-    if dtype not in ("bfloat16", "float16"):
-        raise UsageError(
-            f"attention='flashinfer' requires bfloat16 or float16, found {dtype}: load the model "
-            "in one of them, or use attention='torch'"
-        )
+def attention_to_block(query: Any, key: Any, value: Any, scale: float) -> tuple[Any, Any]:
+    """Return the attention of all rows to all keys [1, H, N, V], and log Σ exp [1, H, N], in nats.
 
-
-def choose_kernel(attention: Attention, query: Any) -> AttentionKernel:
-    """Return the kernel for queries on this device and of this precision.
-
-    Raises UsageError if FlashInfer cannot run there.
+    The queries of all heads that share a key are rows of the same matrix, so that keys are not
+    repeated.
     """
-    if attention == "flashinfer":
-        _check_flashinfer(query)
-        return FlashInferAttention()
-    return RaggedAttention() if can_be_ragged(query) else PaddedAttention()
+    heads, rows = query.shape[1:3]
+    shared = key.shape[1]
+    stacked = query.reshape(1, shared, heads // shared * rows, query.shape[3])
+    output, total = _attention(stacked, key, value, False, scale)
+    return output.reshape(1, heads, rows, value.shape[3]), total.reshape(1, heads, rows)
 
 
-def _given(options: dict[str, Any]) -> set[str]:
-    return {name for name, value in options.items() if value is not None and value is not False}
+def _within_equal_runs(
+    query: Any, key: Any, value: Any, count: int, scale: float
+) -> tuple[Any, Any]:
+    """Return the attention within each of `count` runs of equal length, and log Σ exp."""
+    heads, rows = query.shape[1:3]
+    each = heads // key.shape[1]
+    output, total = _attention(
+        _by_run(query, count, 1),
+        _by_run(key, count, each),
+        _by_run(value, count, each),
+        True,
+        scale,
+    )
+    output = output.transpose(0, 1).reshape(1, heads, rows, value.shape[3])
+    return output, total.transpose(0, 1).reshape(1, heads, rows)
+
+
+def _by_run(rows: Any, count: int, each: int) -> Any:
+    """Return rows [1, K, R·T, D] as [R, K·each, T, D], with each head repeated `each` times."""
+    split = rows[0].unflatten(1, (count, -1)).transpose(0, 1)
+    return split if each == 1 else split.repeat_interleave(each, 1)
+
+
+def _attention(query: Any, key: Any, value: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+    """Return attention in float32 and log Σ exp of the scores."""
+    output, total = import_torch().ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, scale=scale
+    )
+    return output.float(), total.float()
 
 
 def _merge(output: Any, total: Any, part: Any, its_total: Any) -> None:

@@ -27,7 +27,7 @@ def score_trees(
     targets = _Targets(plan)
     every = list(steps(plan.runs, size))
     capacity = max((run.end for run in plan.runs), default=0)
-    with attention_in_tree(forward.causal, capacity, forward.attention) as attention:
+    with attention_in_tree(forward.causal, capacity) as attention:
         for step in every:
             targets.score(forward, step, attention, rows)
     return [

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from rag_rewards.models.transformers.modules import import_torch, replaced_forward
 
-SLICE = {"cpu": 1_024, "cuda": 32_768}
-"""Number of tokens of the vocabulary whose logits are in memory at a time, per device."""
+SLICE = 1_024
+"""Number of tokens of the vocabulary whose logits are in memory at a time on a CPU."""
 
 BLOCK = 1 << 22
 """Number of logits whose log-probabilities are in memory at a time."""
@@ -61,9 +61,9 @@ class Vocabulary:
     float32   compute the logits in float32, whatever the precision of the model
 
     `slice` is the number of tokens of the vocabulary at a time; None for the whole forward pass of
-    the head, which adapters, quantized and sharded weights need. `output_type` is the type of the
-    backbone's output. `_is_product` tells whether the logits are only the product of hidden states
-    and weights; None before the first comparison.
+    the head, which other devices than a CPU use, and which adapters and quantized weights need.
+    `output_type` is the type of the backbone's output. `_is_product` tells whether the logits are
+    only the product of hidden states and weights; None before the first comparison.
     """
 
     def __init__(self, causal: Any, backbone: Any, *, float32: bool) -> None:
@@ -74,7 +74,8 @@ class Vocabulary:
         self._head = causal.get_output_embeddings()
         self._hooks = _hooks(self._head)
         self._is_product: bool | None = None
-        self.slice = SLICE.get(causal.device.type) if _is_linear(self._head) else None
+        is_sliced = causal.device.type == "cpu" and _is_linear(self._head)
+        self.slice = SLICE if is_sliced else None
 
     @property
     def has_changed(self) -> bool:

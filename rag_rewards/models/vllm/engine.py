@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import importlib
 import os
 import threading
@@ -20,20 +19,17 @@ from rag_rewards.evidence.protocols import (
     Tokenizer,
 )
 from rag_rewards.models.policy_server import sampling_parameters
-from rag_rewards.models.selfcheck import agree, selfcheck
+from rag_rewards.models.selfcheck import selfcheck
 from rag_rewards.models.sequences import (
     SequenceResult,
     TokenSequence,
     check_request,
     distinct_sequences,
     score_answer,
-    waves,
 )
 from rag_rewards.models.tokenizer import resolve_tokenizer
 from rag_rewards.models.vllm.prompt_logprobs import (
-    CACHED,
     PLAIN,
-    covers_response,
     generate_answer,
     max_sequence_length,
     response_logprobs,
@@ -48,8 +44,6 @@ class VllmEngine:
     llm             a `vllm.LLM`, or the name or folder of a model to load
     tokenizer       a tokenizer or its folder; default: the tokenizer of the engine
     weight_version  version of the weights, for the answers and the fingerprint
-    cached          read the prefix cache. Before the first use, the values are compared with those
-                    without the cache; BackendError if they differ
     groups          number of groups that the engine receives at once
     options         arguments of `vllm.LLM`, if `llm` is a name or a folder
 
@@ -64,7 +58,6 @@ class VllmEngine:
         *,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         weight_version: str | int | None = None,
-        cached: bool = False,
         groups: int = 64,
         **options: Any,
     ) -> None:
@@ -73,13 +66,11 @@ class VllmEngine:
             llm = vllm.LLM(model=os.fspath(llm), **options)
         self.llm = llm
         self.weight_version = weight_version
-        self.cached = cached
         self.groups = groups
         self._sampling_params = vllm.SamplingParams
         self._config = llm.llm_engine.model_config
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
-        self._cache_checked = False
 
     # --- identity ------------------------------------------------------------------------------
 
@@ -91,13 +82,10 @@ class VllmEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The precision of the model, and whether shared prefixes are reused.
-
-        With a version of the weights, they count as those that generate the rollouts.
-        """
+        """The precision of the model. Weights with a version are those that generate rollouts."""
         precision = str(self._config.dtype).removeprefix("torch.")
         is_live = self.weight_version is not None
-        return Capabilities(reuses_prefixes=self.cached, precision=precision, is_live=is_live)
+        return Capabilities(precision=precision, is_live=is_live)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -119,10 +107,7 @@ class VllmEngine:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the log-probabilities of each request, or its BackendError."""
-        if self.cached and not self._cache_checked:
-            await self._check_cached()
         answers: list[ScoreAnswer | Exception] = []
-        # In parts, so that the cache still contains the prefixes of one wave in the next.
         for start in range(0, len(requests), self.groups):
             part = requests[start : start + self.groups]
             answers += await asyncio.to_thread(self._score, part)
@@ -135,10 +120,8 @@ class VllmEngine:
         return await asyncio.to_thread(self._generate, requests) if requests else []
 
     async def selfcheck(self) -> None:
-        """Check the plain method, and the cached method if it is enabled. Raises BackendError."""
-        await selfcheck(self._with_cache(False))
-        if self.cached:
-            await self._check_cached()
+        """Run the self-check of all policies. Raises BackendError."""
+        await selfcheck(self)
 
     async def close(self) -> None:
         """Do nothing: the engine belongs to its owner."""
@@ -156,88 +139,53 @@ class VllmEngine:
 
     def _score_together(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         version = self.weight_version
-        errors: dict[int, Exception] = {}
-        scored: dict[int, list[tuple[TokenSequence, SequenceResult]]] = {}
-        orders: dict[int, list[list[TokenSequence]]] = {}
-        for i, request in enumerate(requests):
+        groups: list[list[TokenSequence] | BackendError] = []
+        for request in requests:
             try:
                 check_request(request, self.max_length, self.fingerprint)
+                groups.append(distinct_sequences(request))
             except BackendError as error:
-                errors[i] = error
-                continue
-            sequences = distinct_sequences(request)
-            scored[i], orders[i] = [], list(waves(sequences)) if self.cached else [sequences]
-        for step in range(3 if self.cached else 1):
-            wave = [
-                (i, sequence)
-                for i, order in orders.items()
-                if step < len(order)
-                for sequence in order[step]
-            ]
-            results = self._score_sequences([sequence for _, sequence in wave])
-            for (i, sequence), result in zip(wave, results, strict=True):
-                if isinstance(result, BackendError):
-                    errors.setdefault(i, result)
-                else:
-                    scored[i].append((sequence, result))
+                groups.append(error)
+        outputs = iter(
+            self._run([one for group in groups if isinstance(group, list) for one in group])
+        )
         return [
-            errors[i] if i in errors else self._answer(request, scored[i], version)
-            for i, request in enumerate(requests)
+            self._answer(request, [(one, next(outputs)) for one in group], version)
+            if isinstance(group, list)
+            else group
+            for request, group in zip(requests, groups, strict=True)
         ]
 
     def _answer(
         self,
         request: ScoreRequest,
-        scored: Sequence[tuple[TokenSequence, SequenceResult]],
+        outputs: Sequence[tuple[TokenSequence, Any]],
         version: str | int | None,
     ) -> ScoreAnswer | Exception:
         source = self.fingerprint
         if self.weight_version != version:
             return BackendError(f"{source}: the weights changed while a group was scored")
-        path = "vllm cached" if self.cached else "vllm"
         try:
-            return score_answer(request, scored, source=source, path=path, weight_version=version)
+            scored = [
+                (
+                    sequence,
+                    SequenceResult(
+                        response_logprobs(output.prompt_logprobs, sequence.response, source),
+                        len(sequence.tokens),
+                    ),
+                )
+                for sequence, output in outputs
+            ]
+            return score_answer(request, scored, source=source, path="vllm", weight_version=version)
         except BackendError as error:
             return error
 
-    def _score_sequences(
-        self, sequences: Sequence[TokenSequence]
-    ) -> list[SequenceResult | BackendError]:
-        """Score sequences, and again without the cache those of which too much was cached."""
-        outputs = self._run(sequences, CACHED if self.cached else _PLAIN)
-        repeated = [
-            i
-            for i, output in enumerate(outputs)
-            if self.cached and not covers_response(output.num_cached_tokens, sequences[i])
-        ]
-        plain = self._run([sequences[i] for i in repeated], _PLAIN)
-        plain_of = dict(zip(repeated, plain, strict=True))
-        return [
-            self._result(sequence, outputs[i], plain_of.get(i))
-            for i, sequence in enumerate(sequences)
-        ]
-
-    def _result(
-        self, sequence: TokenSequence, output: Any, plain: Any
-    ) -> SequenceResult | BackendError:
-        computed = len(sequence.tokens)
-        if self.cached:
-            computed -= output.num_cached_tokens or 0
-        if plain is not None:
-            computed += len(sequence.tokens)
-        rows = (plain or output).prompt_logprobs
-        try:
-            values = response_logprobs(rows, sequence.response, self.fingerprint)
-        except BackendError as error:
-            return error
-        return SequenceResult(values, computed)
-
-    def _run(self, sequences: Sequence[TokenSequence], parameters: dict[str, Any]) -> list[Any]:
+    def _run(self, sequences: Sequence[TokenSequence]) -> list[Any]:
         """Return the outputs of the engine for sequences, in order."""
         if not sequences:
             return []
         prompts = [{"prompt_token_ids": list(sequence.tokens)} for sequence in sequences]
-        return self._call(prompts, self._sampling_params(**parameters))
+        return self._call(prompts, self._sampling_params(**_PLAIN))
 
     def _call(self, prompts: list[dict[str, list[int]]], parameters: Any) -> list[Any]:
         with self._lock:
@@ -252,19 +200,6 @@ class VllmEngine:
                 f"{self.fingerprint}: expected {len(prompts)} outputs, found {len(outputs)}"
             )
         return list(outputs)
-
-    async def _check_cached(self) -> None:
-        """Compare the cached with the plain method. Raises BackendError if the values differ."""
-        trial = self._with_cache(True)
-        await selfcheck(trial)
-        await agree(trial, self._with_cache(False))
-        self._cache_checked = True
-
-    def _with_cache(self, cached: bool) -> VllmEngine:
-        """Return this policy with the cached or the plain method, which is not checked again."""
-        policy = copy.copy(self)
-        policy.cached = policy._cache_checked = cached
-        return policy
 
     # --- generation ----------------------------------------------------------------------------
 
