@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rag_rewards.rollout import Document, Rollout
-from rag_rewards.text.answer_in_text import contains_answer, normal_forms
+from rag_rewards.text.gold_forms import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 
 Kind = Literal["short", "list", "claims"]

@@ -18,16 +18,16 @@ from rag_rewards.matching.gold import (
     read_gold,
     required_answers,
 )
-from rag_rewards.matching.plain import is_plain, plain_rest, read_spellings
+from rag_rewards.matching.plain import is_plain, plain_rest, read_plain_gold
 from rag_rewards.matching.question import EXTENDERS, read_question
 from rag_rewards.matching.reading import has_accents, read_words, without_formatting
-from rag_rewards.matching.refusals import is_refusal
 from rag_rewards.matching.tables import tables
 from rag_rewards.matching.unspaced import mark_mentions, mark_names, marked_answer
 from rag_rewards.matching.values import compare
 from rag_rewards.matching.words import Value, Word
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.normalize import fold
+from rag_rewards.text.refusal import is_refusal
 
 LONGEST_ANSWER = 10_000
 """The number of characters of the longest answer that is read. Longer ones are undecided."""
@@ -106,13 +106,13 @@ def _plain_decision(answer: str, required: Required, question: str) -> AnswerDec
             return None
         if _is_misleading(answer) and not any(map(_is_misleading, chain.from_iterable(required))):
             return _MISREAD
-    spellings = read_spellings(required)
+    plain = read_plain_gold(required)
     folded = fold(answer.strip())
-    if folded in spellings.folded:
+    if folded in plain.folded:
         return _EQUAL
-    if spellings.has(folded):
+    if plain.has(folded):
         return _EXPLAINED
-    rest = plain_rest(answer, spellings, question) if has_letters_only else None
+    rest = plain_rest(folded, plain, question) if has_letters_only else None
     if rest is None:
         return None
     words, has_nothing_in_common = rest

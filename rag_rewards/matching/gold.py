@@ -81,10 +81,10 @@ class Gold:
 
 def required_answers(gold: str | Sequence[str] | Sequence[Sequence[str]]) -> Required:
     """Return gold answers as tuples of aliases, one for each required answer."""
-    if isinstance(gold, str):
-        return ((gold,),)
     if isinstance(gold, tuple) and gold and isinstance(gold[0], tuple):
         return gold
+    if isinstance(gold, str):
+        return ((gold,),)
     if all(isinstance(each, str) for each in gold):
         return (tuple(gold),)  # type: ignore[arg-type]
     return tuple((each,) if isinstance(each, str) else tuple(each) for each in gold)

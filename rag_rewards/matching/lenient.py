@@ -17,7 +17,7 @@ place of the missing words. Time and memory are linear in the length of the text
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
@@ -87,7 +87,7 @@ def lenient_matches(
     if decision != "undecided":
         return [LenientMatch(decision, coverage=float(decision == "right")) for _ in required]
     answer = LenientText(text)
-    return [answer.find(LenientGold.of(aliases), question) for aliases in required]
+    return [answer.find(lenient_golds(tuple(aliases)), question) for aliases in required]
 
 
 class LenientText:
@@ -103,20 +103,20 @@ class LenientText:
         if len(self._spaced) > len(self._text):  # "McDonald" has no space either
             self._stems.update(map(stem, plain_words(self._text)))
 
-    def find(self, gold: LenientGold, question: str = "") -> LenientMatch:
+    def find(self, golds: Sequence[LenientGold], question: str = "") -> LenientMatch:
         """Return the match with the gold answer of greatest coverage, guessed by rules."""
         question_stems = _question_stems(question[:_LONGEST_QUESTION])
         best = LenientMatch("no words")
-        for answer in gold.answers:
-            rule, coverage = self._compare(answer, question_stems)
-            match = LenientMatch(rule, answer.alias, coverage)
+        for gold in golds:
+            rule, coverage = self._compare(gold, question_stems)
+            match = LenientMatch(rule, gold.alias, coverage)
             if match:
                 return match
             if best.alias is None or match.coverage > best.coverage:
                 best = match
         return best
 
-    def _compare(self, gold: _Gold, question_stems: frozenset[str]) -> tuple[Rule, float]:
+    def _compare(self, gold: LenientGold, question_stems: frozenset[str]) -> tuple[Rule, float]:
         if gold.unspaced:
             is_found = gold.unspaced in self._unspaced
             return "all words" if is_found else "words missing", float(is_found)
@@ -187,7 +187,7 @@ class LenientText:
 
     # --- names -----------------------------------------------------------------------------------
 
-    def _has_other_name(self, gold: _Gold, matches: Sequence[bool]) -> bool:
+    def _has_other_name(self, gold: LenientGold, matches: Sequence[bool]) -> bool:
         """Return whether other words are in the place of the missing words.
 
         "Venus Williams" has another first name than "Serena Williams", and "Oxford Street" another
@@ -229,7 +229,7 @@ class LenientText:
 
 
 @dataclass(frozen=True)
-class _Gold:
+class LenientGold:
     """One gold answer: its words without function words.
 
     unspaced  the whole answer, for a script without spaces; else empty
@@ -283,41 +283,29 @@ class _Gold:
         return covered / total
 
 
-@dataclass(frozen=True)
-class LenientGold:
-    """The aliases of one gold answer, prepared for comparisons."""
-
-    answers: tuple[_Gold, ...]
-
-    @classmethod
-    def of(cls, aliases: Iterable[str]) -> LenientGold:
-        """Prepare aliases.
-
-        An alias may have a remark ("Oasis (band)", "Robert Kennedy, who was a senator"): its head
-        is an answer too. An alias that contains all words of another one adds nothing, and part
-        of it would be too little ("History of Rome" beside "Rome").
-        """
-        return _prepare(tuple(aliases))
-
-
 @lru_cache(maxsize=4096)
-def _prepare(aliases: tuple[str, ...]) -> LenientGold:
-    by_stems: dict[frozenset[str], _Gold] = {}
+def lenient_golds(aliases: tuple[str, ...]) -> tuple[LenientGold, ...]:
+    """Return the aliases of one gold answer, prepared for comparisons.
+
+    An alias may have a remark ("Oasis (band)", "Robert Kennedy, who was a senator"): its head is an
+    answer too. An alias that contains all words of another one adds nothing, and part of it would
+    be too little ("History of Rome" beside "Rome").
+    """
+    by_stems: dict[frozenset[str], LenientGold] = {}
     for alias in aliases:
         for head in _heads(alias[:LONGEST_TEXT]):
             if gold := _gold(head, alias):
                 roots = frozenset(map(stem, gold.words)) or frozenset([gold.unspaced])
                 by_stems.setdefault(roots, gold)
-    golds = [g for roots, g in by_stems.items() if not any(r < roots for r in by_stems)]
-    return LenientGold(tuple(golds))
+    return tuple(g for roots, g in by_stems.items() if not any(r < roots for r in by_stems))
 
 
-def _gold(head: str, alias: str) -> _Gold | None:
+def _gold(head: str, alias: str) -> LenientGold | None:
     if _UNSPACED.search(head):
-        return _Gold(alias, (), "".join(fold(head).split()))
+        return LenientGold(alias, (), "".join(fold(head).split()))
     words = plain_words(head)
     words = [word for word in words if word not in _FUNCTION_WORDS] or words
-    return _Gold(head, tuple(words)) if words else None
+    return LenientGold(head, tuple(words)) if words else None
 
 
 def _heads(alias: str) -> list[str]:

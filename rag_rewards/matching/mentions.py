@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -11,33 +11,32 @@ from typing import NamedTuple
 from rag_rewards.matching.gold import Alias, Gold, Required, in_memory, read_gold, required_answers
 from rag_rewards.matching.question import read_question, stem_of
 from rag_rewards.matching.reading import key_of, read_words, without_formatting
-from rag_rewards.matching.refusals import is_refusal
 from rag_rewards.matching.tables import tables
 from rag_rewards.matching.unspaced import explains, is_unspaced, mark_mentions, marked_answer
-from rag_rewards.matching.values import VALUE_WORDS, unit_of
+from rag_rewards.matching.values import VALUE_WORDS
 from rag_rewards.matching.words import Word
 from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.lazy import lazy
-from rag_rewards.text.normalize import ARTICLES, fold
+from rag_rewards.text.normalize import fold
+from rag_rewards.text.refusal import is_refusal
 
 _QUESTION_MARKS = ("?", "？", "؟")
 _RUN = re.compile(r"[^\W\d_]+")
 _DIGIT = re.compile(r"\d")
-_FORMATTING = "\\*_`{"
-_UNLIKE_RUNS = re.compile(
-    "[\xad\u0130\u0300-\u1fff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2c00-\U0010ffff]"
+_OTHER_WORDS = re.compile(
+    r"[\\*_`{]|\.(?:(?<=\b[^\W\d_a-z]\.)|(?<=\b[^\W\d_a-z][a-z]\.))"
+    "|[\xad\u0130\u0300-\u1fff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2c00-\U0010ffff]"
 )
-"""Letters that are not Latin or not seen."""
-_INITIAL = re.compile(r"\.(?:(?<=\b[^\W\d_a-z]\.)|(?<=\b[^\W\d_a-z][a-z]\.))")
+"""Formatting, initials, and letters that are not Latin or not seen: no words are runs of these."""
 _BETWEEN_SENTENCES = re.compile(r"(?<=[a-z]{3}[.!?])\s{1,8}(?=[A-Z])")
-_SPELLING = re.compile("e|or|iz")
-_SIGN_WORDS = frozenset("and percent degree dollar euro pound yen rupee".split())
-_VALUE = "0"
-"""The key of all values."""
+_OTHERWISE_WRITTEN = frozenset(
+    "and percent degree dollar euro pound yen rupee mount saint am pm".split()
+)
+"""The keys of words that a text can also contain as a sign or an abbreviation."""
+_ANY, _VALUE = "", "0"
+"""The keys of all texts, and of all values."""
 _LONGEST_NAME = 6  # words
-_MOST_NAMES = 32  # aliases in one pattern
-_LONG_WORD = 4  # letters
 _MOST_GOLDS = 64  # gold answers whose mentions in one text are in memory
 _LONG = 20_000  # characters of a text of which only few are kept in memory
 _CONNECTIVES = frozenset("hence so therefore thus".split())
@@ -64,73 +63,17 @@ def stated_answers(
     """
     required = required_answers(gold)
     nothing = [False] * len(required)
-    if not _may_mention(statement, required):
-        return nothing
-    read = _read(_marked(statement, required))
-    words, mentioned = read.words, read.mentioned(required)
+    mentioned = mentioned_answers(statement, required)
     if not any(mentioned) or not _is_statement(statement, question, required):
         return nothing
     if _declines(statement, required):
         return nothing
+    words = _read(_marked(statement, required)).words
     folded, role = {word.folded for word in words}, tables()
     if read_gold(required).polar and folded & role.yes and folded & role.no:
         return nothing
     is_turned = sources is not None and _turns(words, [question, *sources])
     return nothing if is_turned else mentioned
-
-
-def _may_mention(text: str, required: Required) -> bool:
-    """Return whether a text may contain a gold answer, without a full read."""
-    needles = _needles(required)
-    if needles is None:
-        return True
-    if text.isascii() and needles.beginnings and not _has_other_words(text):
-        lower = text.lower()
-        if not any(map(lower.__contains__, needles.beginnings)):
-            return False
-    keys = _read(text).keys
-    return keys is None or not needles.keys.isdisjoint(keys)
-
-
-def _has_other_words(text: str) -> bool:
-    """Return whether the words of a text can be other than its runs of letters."""
-    if any(map(text.__contains__, _FORMATTING)) or _INITIAL.search(text):
-        return True
-    return not text.isascii() and _UNLIKE_RUNS.search(text) is not None
-
-
-class _Needles(NamedTuple):
-    """Words of which a text with a gold answer has one.
-
-    keys        the longest word of each alias; a digit stands for a value
-    beginnings  the letters with which these words begin in each spelling, or nothing
-    """
-
-    keys: frozenset[str]
-    beginnings: tuple[str, ...]
-
-
-def _beginning(key: str) -> str:
-    """Return the letters with which a word begins in each of its spellings.
-
-    Spellings differ at the end, and after the second letter in "ae", "our" and "is".
-    """
-    return key[:2] + _SPELLING.split(key[2 : min(len(key) - 3, 6)])[0]
-
-
-@in_memory
-def _needles(required: Required) -> _Needles | None:
-    """Return words for a search, or None if an alias has no word of letters."""
-    needles = set[str]()
-    for alias in read_gold(required).aliases:
-        words = [word.key for word in alias.words if word.value is None]
-        letters = [key for key in words if key.isalpha() and key not in _SIGN_WORDS]
-        if words and not letters:
-            return None
-        needles.add(max(letters, key=len) if letters else _VALUE)
-    beginnings = {_beginning(key) for key in needles}
-    is_slow = _VALUE in needles or len(beginnings) > _MOST_NAMES
-    return _Needles(frozenset(needles), () if is_slow else tuple(beginnings))
 
 
 def _is_statement(text: str, question: str, required: Required) -> bool:
@@ -171,6 +114,8 @@ def mentioned_answers(text: str, gold: str | Sequence[str] | Sequence[Sequence[s
     [True, False]
     """
     required = required_answers(gold)
+    if not _read(text).may_mention(required):
+        return [False] * len(required)
     return _read(_marked(text, required)).mentioned(required)
 
 
@@ -201,9 +146,10 @@ def agrees(
     others = [each for each in rest if closely and not _is_name(each.word)]
     is_polar = bool(read_gold(required).polar)
     return any(
-        _has_half(names, source, question) and _has_half(others, source, question)
+        _has_half(names, source, question)
+        and _has_half(others, source, question)
+        and (is_polar or any(mentioned_answers(source, golds)))
         for source in sources
-        if is_polar or _mentions_any(source, golds)
     )
 
 
@@ -231,31 +177,16 @@ def _contains(content: _Content, source: str, question: str) -> bool:
     return _read(source).has(content)
 
 
-def _mentions_any(source: str, golds: Required) -> bool:
-    """Return whether a source contains a gold answer as whole words."""
-    if not _may_mention(source, golds):
-        return False
-    read, names = _read(source), _plain_names(golds)
-    if names is not None and read.keys is not None and names.search(read.folded):
-        return True
-    return any(mentioned_answers(source, golds))
-
-
 @in_memory
-def _plain_names(required: Required) -> re.Pattern[str] | None:
-    """Return a pattern of the aliases of letters, or None without any.
+def _needles(required: Required) -> frozenset[str]:
+    """Return for each alias a key that each text with the alias has."""
+    return frozenset(_needle(alias.words) for alias in read_gold(required).aliases)
 
-    No word is a part of a value. Therefore a full read finds these words as well.
-    """
-    parts = tables().months.keys() | _SIGN_WORDS
-    names = [
-        " ".join(word.folded for word in alias.words)
-        for alias in read_gold(required).aliases[:_MOST_NAMES]
-        if max(len(word.folded) for word in alias.words) >= _LONG_WORD
-        and not any(word.folded in parts or unit_of(word) for word in alias.words)
-        and all(word.value is None and word.folded.isalpha() for word in alias.words)
-    ]
-    return re.compile(rf"(?<![\w+#'])(?:{'|'.join(names)})(?![\w+#'])") if names else None
+
+def _needle(words: Sequence[Word]) -> str:
+    letters = {word.key for word in words if word.value is None and word.key.isalpha()}
+    otherwise = _VALUE if any(word.value is not None for word in words) else _ANY
+    return max(letters - _OTHERWISE_WRITTEN, key=lambda key: (len(key), key), default=otherwise)
 
 
 class _Text:
@@ -264,6 +195,10 @@ class _Text:
     def __init__(self, text: str) -> None:
         self.text = text
         self._mentioned: dict[Required, list[bool]] = {}
+
+    def may_mention(self, required: Required) -> bool:
+        """Return whether it may contain a gold answer, without a full read."""
+        return not (self.is_plain and self.keys.isdisjoint(_needles(required)))
 
     def mentioned(self, required: Required) -> list[bool]:
         """Return for each required answer whether the text contains it."""
@@ -286,12 +221,15 @@ class _Text:
         return frozenset(_RUN.findall(self.folded))
 
     @lazy
-    def keys(self) -> frozenset[str] | None:
-        """The keys of its words and of others, or None if a run of letters need not be a word."""
-        if _has_other_words(self.text):
-            return None
+    def is_plain(self) -> bool:
+        """Whether its words of letters are runs of letters."""
+        return _OTHER_WORDS.search(self.text) is None
+
+    @lazy
+    def keys(self) -> frozenset[str]:
+        """The keys of its runs of letters, of values if it may contain one, and of all texts."""
         has_value = _DIGIT.search(self.folded) or not VALUE_WORDS.isdisjoint(self._runs)
-        return frozenset([*map(key_of, self._runs), _VALUE][: None if has_value else -1])
+        return frozenset(map(key_of, self._runs)).union([_ANY, _VALUE] if has_value else [_ANY])
 
     @lazy
     def _stems_of_runs(self) -> frozenset[str]:
@@ -308,28 +246,23 @@ class _Text:
         return frozenset(
             word.key
             for each in sentences
-            if each.keys is None or _VALUE in each.keys
+            if not each.is_plain or _VALUE in each.keys
             for word in each.words
             if word.value is not None
         )
-
-    @lazy
-    def small_words(self) -> frozenset[str]:
-        """The function words, if runs of letters are words and none is a value."""
-        return (tables().function & self._runs) - ARTICLES
 
     def has(self, content: _Content) -> bool:
         """Return whether it contains a word with the same stem."""
         word = content.word
         if word.value is not None:
             return content.stem in self._values
-        if self.keys is None or not word.folded.isalpha():
+        if not self.is_plain or not word.folded.isalpha():
             return content.stem in self._stems
         return content.stem in self._stems_of_runs
 
     def has_folded(self, word: str) -> bool:
         """Return whether it contains a word with this folded form."""
-        if self.keys is None or not word.isalpha():
+        if not self.is_plain or not word.isalpha():
             return any(each.folded == word for each in self.words)
         return word in self._runs
 
@@ -363,40 +296,21 @@ def rivals(
         return [False] * len(statements)
     if any(is_refusal(each) and paraphrases(each, question) for each in statements):
         return [True] * len(statements)
-    may_state = [_may_mention(each, required) for each in statements]
-    frames = {
-        n: _frame(statements[n], required, question) for n, may in enumerate(may_state) if may
-    }
-    small = {each.small for each in frames.values()} | {frozenset[str]()}
-    for n, statement in enumerate(statements):
-        if not may_state[n] and _has_small(statement, small):
-            frames[n] = _frame(statement, required, question)
-    others = {each.words for each in frames.values() if each.names_other}
-    result = [False] * len(statements)
-    for n, each in frames.items():
-        result[n] = each.states and not others.isdisjoint((each.words, each.new_words))
-    return result
-
-
-def _has_small(text: str, small: Collection[frozenset[str]]) -> bool:
-    """Return whether a text may have one of these sets of function words."""
-    read = _read(text)
-    is_plain = read.keys is not None and _VALUE not in read.keys and "'" not in read.folded
-    return not is_plain or read.small_words in small
+    frames = [_frame(each, required, question) for each in statements]
+    others = {each.words for each in frames if each.names_other}
+    return [each.states and not others.isdisjoint((each.words, each.new_words)) for each in frames]
 
 
 class _Frame(NamedTuple):
     """What a statement says of a name.
 
     words        its words beside the name
-    small        its function words
     new_words    those that are not in the question
     states       whether it contains a gold answer
     names_other  whether it names only something else
     """
 
     words: frozenset[str]
-    small: frozenset[str]
     new_words: frozenset[str]
     states: bool
     names_other: bool
@@ -412,7 +326,7 @@ def _frame(text: str, required: Required, question: str) -> _Frame:
     new_words = frozenset(each.stem for each in new if each.at not in names)
     states = any(mentioned_answers(text, required))
     is_one_name = bool(names) and names[-1] - names[0] < _LONGEST_NAME
-    return _Frame(words, small, new_words, states, is_one_name and not states)
+    return _Frame(words, new_words, states, is_one_name and not states)
 
 
 class _Content(NamedTuple):

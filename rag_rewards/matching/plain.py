@@ -7,92 +7,71 @@ of these gives the same value, and takes ten times as long.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import chain, groupby
-from typing import NamedTuple
 
 from rag_rewards.matching.gold import STEM, Required, in_memory
-from rag_rewards.matching.reading import keys_of
-from rag_rewards.matching.refusals import refusals
+from rag_rewards.matching.reading import short_key_of
 from rag_rewards.matching.tables import tables, words_of_all
 from rag_rewards.matching.values import VALUE_WORDS
+from rag_rewards.text.lazy import lazy
 from rag_rewards.text.normalize import ARTICLES, fold
+from rag_rewards.text.refusal import refusing_phrases
 
 _LETTERS = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ ,.\-]{1,400}")
-_NO_MARKS = str.maketrans(",.-", "   ")
-_JOINTS = 4  # more than in the longest alias
-_NO_JOINTS = str.maketrans("", "", " .-/'")
+_MARKS_TO_SPACES = bytes.maketrans(b",.-", b"   ")
+_JOINTS = b" .-/'"
 _LONGEST_QUESTION = 2_000  # characters
 _SHARED = 3  # letters that a word of the question may share with a word of the answer
 
 
-class PlainGold(NamedTuple):
-    """Gold answers of which all aliases are letters.
-
-    keys   the keys of their words
-    stems  the beginnings of the keys
-    """
-
-    keys: set[str]
-    stems: set[str]
-
-
-class Spellings:
+class PlainGold:
     """Gold answers in the forms in which plain answers are compared with them.
 
     folded  the aliases of the only required answer with case and typography folded
-    bare    also without an article before them and punctuation after them
     """
 
     def __init__(self, required: Required) -> None:
-        self.required = required
-        aliases = required[0] if len(required) == 1 else ()
-        self.folded = {folded for alias in aliases if (folded := fold(alias.strip()))}
-        function = tables().function
-        self.bare = {
-            name
-            for name in map(bare_text, self.folded)
-            if len(name) > 1 and not name[-1].isdigit() and name not in function
-        }
-        self.first_letters = "".join([name[0] for name in self.bare])
-        self.longest = max(map(len, self.bare), default=0) + _JOINTS
+        self._folded = [fold(alias.strip()) for alias in chain.from_iterable(required)]
+        self.folded = frozenset(self._folded if len(required) == 1 else ()) - {""}
 
     def has(self, folded: str) -> bool:
         """Return whether an answer differs from an alias only in an article, marks and joints."""
-        bare = bare_text(folded)
-        if bare in self.bare:
-            return True
-        if not bare or bare[0] not in self.first_letters or len(bare) > self.longest:
-            return False
-        return joined_text(bare) in self.joined
+        return folded[:1] in self._first_letters and plain_form(folded) in self.forms
 
-    @cached_property
-    def joined(self) -> frozenset[str]:
-        """The aliases of letters only, also without spaces and hyphens: "acdc"."""
-        return frozenset(filter(_is_long, map(joined_text, self.bare))) - tables().function
+    @lazy
+    def _first_letters(self) -> frozenset[str]:
+        return frozenset(form[0] for form in (*self.forms, *ARTICLES))
 
-    @cached_property
-    def letters(self) -> PlainGold | None:
-        """Gold answers of letters, or None if an alias has other characters or is yes or no."""
+    @lazy
+    def forms(self) -> frozenset[str]:
+        """The plain forms of these aliases, without numbers and function words."""
+        forms = map(plain_form, self.folded)
+        names = (form for form in forms if len(form) > 1 and not form[-1].isdigit())
+        return frozenset(names) - tables().function
+
+    @lazy
+    def keys(self) -> set[str] | None:
+        """The keys of all words, or None if an alias has other characters or is yes or no."""
         words: set[str] = set()
-        for alias in chain.from_iterable(self.required):
-            if not _LETTERS.fullmatch(alias):
-                return None
-            parts = alias.lower().translate(_NO_MARKS).split()
-            if not parts:
+        for alias in self._folded:
+            if not _LETTERS.fullmatch(alias) or not (parts := _words(alias)):
                 return None
             words.update(parts)
-            if sum([len(part) <= 2 for part in parts]) > 1:
-                words.update(_acronyms(parts))
-        role = tables()
-        if words <= role.yes or words <= role.no:
-            return None
-        content = [word for word in words if word not in role.english_function]
-        return PlainGold(set(keys_of(words)), {key[:STEM] for key in keys_of(content)})
+            if len([part for part in parts if len(part) <= 2]) > 1:
+                runs = groupby(parts, key=lambda part: len(part) <= 2)
+                words.update("".join(run) for is_short, run in runs if is_short)  # "jk"
+        return (
+            None if words <= tables().yes or words <= tables().no else set(map(short_key_of, words))
+        )
+
+    @lazy
+    def stems(self) -> set[str]:
+        """The beginnings of the keys, without those of function words."""
+        return {key[:STEM] for key in (self.keys or set()) - tables().english_function}
 
 
-read_spellings = in_memory(Spellings)
+read_plain_gold = in_memory(PlainGold)
 
 
 def is_plain(answer: str) -> bool:
@@ -100,49 +79,47 @@ def is_plain(answer: str) -> bool:
     return _LETTERS.fullmatch(answer) is not None
 
 
-def bare_text(folded: str) -> str:
-    """Return a folded text without an article before it and punctuation after it."""
-    folded = folded.rstrip(" .!")
-    first, _, rest = folded.partition(" ")
-    return rest if rest and first in ARTICLES else folded
+def plain_form(folded: str) -> str:
+    """Return a folded text without an article before it and punctuation after it.
+
+    A text of letters also loses what joins them.
+
+    >>> plain_form("the ac/dc!"), plain_form("a 5 km run"), plain_form("-5")
+    ('acdc', '5 km run', '-5')
+    """
+    bare = folded.rstrip(" .!")
+    first, _, rest = bare.partition(" ")
+    if rest and first in ARTICLES:
+        bare = rest
+    if len(bare) < 4 or not (bare[0].isalpha() and bare[-1].isalpha()):
+        return bare
+    # ASCII characters are never part of another character in UTF-8.
+    encoded = bare.encode("utf-8", "surrogatepass").translate(None, _JOINTS)
+    joined = encoded.decode("utf-8", "surrogatepass")
+    return joined if len(joined) > 3 and joined.isalpha() else bare
 
 
-def joined_text(bare: str) -> str:
-    """Return a text without what joins its letters: "acdc"."""
-    return bare.translate(_NO_JOINTS) if bare[:1].isalpha() and bare[-1].isalpha() else ""
+def _words(folded: str) -> list[str]:
+    return folded.encode().translate(_MARKS_TO_SPACES).decode().split()
 
 
-def _is_long(joined: str) -> bool:
-    return len(joined) > 3 and joined.isalpha()
-
-
-def _acronyms(words: list[str]) -> Iterator[str]:
-    """Yield the runs of short words as one word: "jk" for "J. K. Rowling"."""
-    for is_short, run in groupby(words, key=lambda word: len(word) <= 2):
-        if is_short:
-            yield "".join(run)
-
-
-def plain_rest(answer: str, spellings: Spellings, question: str) -> tuple[list[str], bool] | None:
+def plain_rest(folded: str, gold: PlainGold, question: str) -> tuple[list[str], bool] | None:
     """Return the words of a plain answer that nothing explains, and whether it shares none of gold.
 
     Return None if only a full read can tell.
     """
-    if (gold := spellings.letters) is None:
-        return None
-    words = answer.lower().translate(_NO_MARKS).split()
+    words, gold_keys = _words(folded), gold.keys
     question_text = _without_alternatives(question)
-    if question_text is None or not _has_words_only(words):
+    if gold_keys is None or question_text is None or not _has_words_only(words):
         return None
-    keys = keys_of(words)
-    others = [word for word, key in zip(words, keys, strict=True) if key not in gold.keys]
-    vocabulary = _vocabulary()
+    keys, vocabulary, turning = list(map(short_key_of, words)), _vocabulary(), tables().turning
+    others = [word for word, key in zip(words, keys, strict=True) if key not in gold_keys]
     strange = [w for w in others if w not in vocabulary and w[:_SHARED] not in question_text]
     if not strange:
         return None
-    turning = tables().turning
-    rest = [word for word in others if word in turning or word in strange]
-    return rest, gold.stems.isdisjoint([key[:STEM] for key in keys])
+    if not turning.isdisjoint(others):
+        strange = [word for word in others if word in turning or word in strange]
+    return strange, gold.stems.isdisjoint([key[:STEM] for key in keys])
 
 
 @lru_cache(maxsize=1024)
@@ -156,7 +133,7 @@ def _has_words_only(words: list[str]) -> bool:
     """Return whether words are no refusal, no value and no initials."""
     if not words or min(map(len, words)) == 1:
         return False
-    return refusals()[0].isdisjoint(words) and VALUE_WORDS.isdisjoint(words)
+    return refusing_phrases()[0].isdisjoint(words) and VALUE_WORDS.isdisjoint(words)
 
 
 @cache

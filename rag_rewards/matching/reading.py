@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
@@ -22,6 +22,7 @@ _FORMATTING = re.compile(r"(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])([^*_`\n]{1,300})(
 _NESTED = 3  # levels of formatting
 _ELEMENT = re.compile(r"</?(?:b|i|em|strong|u|p|span|br|mark)\s?/?>", re.IGNORECASE)
 _HEADING = re.compile(r"^[ \t]{0,3}(?:#{1,6}|[-*•+])[ \t]{1,3}", re.MULTILINE)
+_BULLETS = frozenset("# -*•+\t")
 _LOWERED = re.compile("(?<=[A-Za-z)])[\u2080-\u2089]+")
 _PLAIN_WRITING = (
     (re.compile(r"(?<=[A-Za-z)])_(?:\{(\d{1,3})\}|(\d{1,3}))"), r"\1\2"),  # CO_2
@@ -34,19 +35,20 @@ _PLAIN_WRITING = (
     (re.compile(r"\((?:Doc|Document|Source|Passage) \d{1,3}\)", re.IGNORECASE), " "),
 )
 """Spellings of formulas, times and amounts, and the form that is read."""
+_HAS_PLAIN_WRITING = re.compile(r"[\d$]|dollar")
 _NUMBERED = re.compile(r"^[ \t]{0,3}\d{1,2}[.)][ \t]+(?=[^\W\d_])", re.MULTILINE)
 _HALF_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
     zero + digit: ord("0") + digit for zero in (0x660, 0x6F0, 0x966) for digit in range(10)
 }
 """Full-width characters, and Arabic, Persian and Indian digits, as ASCII."""
-_SIMPLE = re.compile(r"(?:[A-Za-z]+[,;:]? |[A-Za-z]{3,}\. )*[A-Za-z]+[,;:.]?")
 _ACCENTS = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f"
 _ACCENT = re.compile("[\u0300-\u036f]")
 _VOWELS = "\u0900-\u0963\u0971-\u0e4e"
 # The vowels of many scripts are marks, which are no letters for `re`.
 _MARKS = re.compile(f"[{_ACCENTS}{_VOWELS}]")
 _PIECES = (
-    r"(?P<number>\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?![\d.,:/]?\d)"
+    r"(?P<plain>([A-Za-z]+)([,;:.]?)(?: |\Z))"  # most words, with the mark and the space after them
+    r"|(?P<number>\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?![\d.,:/]?\d)"
     r"|(?:(?<![^\s(\[:=])[-−–]?\.?)?\d+(?:[.,:/\-–−]\d+)*)"
     r"|(?P<word>LETTER+(?:['’]LETTER+)*)|(?P<space>\s+)|(?P<sign>[\s\S])"
 )
@@ -76,8 +78,9 @@ def without_formatting(text: str) -> str:
     if not text.isascii():
         text = text.translate(_HALF_WIDTH)
         text = _LOWERED.sub(lambda each: unicodedata.normalize("NFKC", each[0]), text)
-    for pattern, plain in _PLAIN_WRITING:
-        text = pattern.sub(plain, text)
+    if _HAS_PLAIN_WRITING.search(text):
+        for pattern, plain in _PLAIN_WRITING:
+            text = pattern.sub(plain, text)
     if "[" in text or "【" in text:
         text = MARKER.sub(" ", text)
     if "*" in text or "_" in text or "`" in text:
@@ -87,7 +90,7 @@ def without_formatting(text: str) -> str:
         text = _ELEMENT.sub(" ", text)
     if "\n" in text and _NUMBERED.match(text):
         text = _NUMBERED.sub("", text)
-    return _HEADING.sub("", text).strip()
+    return _HEADING.sub("", text).strip() if "\n" in text or text[:1] in _BULLETS else text.strip()
 
 
 def read_words(text: str) -> list[Word]:
@@ -96,21 +99,10 @@ def read_words(text: str) -> list[Word]:
     >>> [word.key for word in read_words("The U.S. paid $1,000 on 5 March 1999.")]
     ['us', 'paid', '1000 dollar', 'on', '1999-03-05']
     """
-    if _SIMPLE.fullmatch(text):
-        return read_values(_without_articles(list(_simple_words(text))))
     bare = without_formatting(text)
     if is_unspaced(bare):
         bare = with_spaces(bare)
     return read_values(_without_articles(_joined_initials(_Reader(bare).read())))
-
-
-def _simple_words(text: str) -> Iterator[Word]:
-    """Yield the words of a text in which one mark and one space can be between two words."""
-    separator = ""
-    for piece in text.split(" "):
-        word = _word(piece.rstrip(",;:."))
-        yield word._replace(separator=separator) if separator else word
-        separator = "" if piece[-1].isalpha() else piece[-1]
 
 
 class _Reader:
@@ -127,7 +119,9 @@ class _Reader:
         has_marks = not self.text.isascii() and _MARKS.search(self.text)
         for match in (_PIECE_WITH_MARKS if has_marks else _PIECE).finditer(self.text):
             kind, piece = match.lastgroup, match[0]
-            if kind == "word":
+            if kind == "plain":
+                self._add_plain(match[2], match[3])
+            elif kind == "word":
                 self._add_letters(piece)
             elif kind == "space":
                 self.glued = False
@@ -151,6 +145,16 @@ class _Reader:
             word = word._replace(separator=self.separator, glued=self.glued, hyphen=self.hyphen)
         self.words.append(word)
         self.separator, self.glued, self.hyphen = "", glues, False
+
+    def _add_plain(self, letters: str, mark: str) -> None:
+        """Add a word of ASCII letters with a mark after it, or none, before a space or the end."""
+        if self.glued:
+            self._add_letters(letters)
+        else:
+            self._add(_word(letters))
+        if mark:
+            self._add_sign(mark, "")
+        self.glued = False
 
     def _add_letters(self, piece: str) -> None:
         if self.glued and self.words[-1].value is not None:
@@ -301,17 +305,12 @@ def key_of(folded: str) -> str:
     >>> [key_of(word) for word in ("colours", "color", "café", "theatre", "cities")]
     ['color', 'color', 'cafe', 'theater', 'city']
     """
-    return _key_of_short(folded) if len(folded) <= _LONGEST_WORD else folded
-
-
-def keys_of(words: Collection[str]) -> list[str]:
-    """Return `key_of` of each word."""
-    is_short = max(map(len, words), default=0) <= _LONGEST_WORD
-    return list(map(_key_of_short if is_short else key_of, words))
+    return short_key_of(folded) if len(folded) <= _LONGEST_WORD else folded
 
 
 @lru_cache(maxsize=16384)
-def _key_of_short(folded: str) -> str:
+def short_key_of(folded: str) -> str:
+    """Return `key_of` of a word of at most some hundred letters, which is kept in memory."""
     plain = without_accents(folded)
     if len(plain) > 3 and plain.isascii():
         plain = _one_spelling(_singular(plain))

@@ -8,12 +8,13 @@ from typing import Literal
 
 from rag_rewards.matching.tables import tables
 from rag_rewards.matching.words import Value, Word
-from rag_rewards.text.quantities import NUMBER_WORDS, SCALES, number_spans
+from rag_rewards.text.quantities import NUMBER_WORDS, SCALES, number_spans, numeric_date
 
 Comparison = Literal["same", "finer", "different", "unclear"]
 
 
 _LONGEST_NUMBER = 100  # characters
+_NEAR = 4  # words between a value and another word that belongs to it
 _INTEGER = re.compile(r"[-−–]?\d{1,40}", re.ASCII)
 _THOUSANDS = re.compile(
     r"[-−–]?\d{1,3}(?:,\d{3})+(?:\.\d{1,40})?|\d{1,3}(?:\.\d{3}){2,10}", re.ASCII
@@ -23,8 +24,6 @@ _SPACED_THOUSANDS = re.compile(r"\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+")
 _NO_DIGIT = re.compile(r"[^\d]")
 _AMBIGUOUS = re.compile(r"[1-9]\d{0,2}\.\d{3}", re.ASCII)
 _FRACTION = re.compile(r"(\d{1,4})/(\d{1,4})", re.ASCII)
-_YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})", re.ASCII)
-_YEAR_LAST = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
 _ORDINALS = {
     word: number
     for number, word in enumerate(
@@ -73,15 +72,8 @@ def number_of(piece: str) -> Value | None:
         return None if _AMBIGUOUS.fullmatch(plain) else Value("number", Fraction(plain))
     if match := _FRACTION.fullmatch(plain):
         return Value("number", Fraction(int(match[1]), int(match[2]))) if int(match[2]) else None
-    if match := _YEAR_FIRST.fullmatch(plain):
-        return _date(int(match[1]), int(match[2]), int(match[3]))
-    if match := _YEAR_LAST.fullmatch(plain):
-        first, second, year = int(match[1]), int(match[2]), int(match[3])
-        if first > 12 or first == second:
-            return _date(year, second, first)
-        if second > 12:
-            return _date(year, first, second)
-    return None
+    date = numeric_date(plain)
+    return _date(*date) if date else None
 
 
 def ordinal_of(folded: str) -> Value | None:
@@ -98,13 +90,25 @@ def _date(year: int, month: int, day: int) -> Value | None:
 
 def read_values(words: list[Word]) -> list[Word]:
     """Return words in which each number, ordinal, date and amount is one word."""
-    if not any(_may_be_value(word) for word in words):
-        return words
-    return _amounts(_dates(_ordinals(_numbers(words))))
+    out: list[Word] = []
+    end = 0
+    for start, after in _near_values(words):
+        out += words[end:start]
+        out += _amounts(_dates(_ordinals(_numbers(words[start:after]))))
+        end = after
+    return out + words[end:] if end else words
 
 
-def _may_be_value(word: Word) -> bool:
-    return word.value is not None or word.folded in VALUE_WORDS
+def _near_values(words: list[Word]) -> list[tuple[int, int]]:
+    """Return the parts of a text that are near a value, which other words can belong to."""
+    parts: list[tuple[int, int]] = []
+    for at, word in enumerate(words):
+        if word.value is not None or word.folded in VALUE_WORDS:
+            start, after = max(at - _NEAR, 0), at + _NEAR + 1
+            if parts and start <= parts[-1][1]:
+                start = parts.pop()[0]
+            parts.append((start, after))
+    return parts
 
 
 def _with_value(first: Word, value: Value) -> Word:
@@ -196,102 +200,65 @@ _PARTS = {"half": 2, "quarter": 4} | {
 }
 
 
+_YEAR_WORDS = frozenset(("год", "года", "году", "г"))
+_OF = frozenset(("of", "de", "del", "г", "the"))
+_EASTERN_MARKS = {"年": "a", "년": "a", "月": "b", "월": "b", "日": "c", "일": "c"}
+_DATE = re.compile(
+    "[mM]f?d(?:f?y)?|[mM]f?y|[dD]f?m(?:f?y)?"  # July 20, 1969; July 1969; 20 July 1969
+    "|[ndyDY]a[ndyDY]b(?:[ndyDY]c)?"  # 1969年7月20日
+)
+
+
 def _dates(words: list[Word]) -> list[Word]:
+    """Join the words of a date: "20 July 1969", "July 1969", "Sunday, the 20th of July"."""
     out: list[Word] = []
+    kinds = "".join(map(_kind_in_date, words))
     at = 0
     while at < len(words):
-        date, count = _date_at(words, at)
-        if date is None:
+        match = _DATE.match(kinds, at)
+        date = _date_of(words[at : match.end()], match[0]) if match else None
+        if match is None or date is None:
             out.append(words[at])
+            at += 1
         else:
             if out and out[-1].folded in tables().weekdays:
                 out.pop()
             out.append(_with_value(words[at], date))
-        at += count
-        if at < len(words) and words[at].folded in _YEAR_WORDS and _year([out[-1]], 0):
+            at = match.end()
+        if at < len(words) and words[at].folded in _YEAR_WORDS and _is_year(out[-1]):
             at += 1
     return out
 
 
-_YEAR_WORDS = frozenset(("год", "года", "году", "г"))
-_OF = frozenset(("of", "de", "del", "г", "the"))
+def _kind_in_date(word: Word) -> str:
+    """Return m, d, y or n for a month, day, year or other number, and other letters for marks.
+
+    It is a capital if punctuation separates the word from the one before it.
+    """
+    value, kind = word.value, "x"
+    if value is None:
+        kind = _EASTERN_MARKS.get(word.folded, "f" if word.folded in _OF else "x")
+        kind = "m" if word.folded in tables().months else kind
+    elif value.kind != "date" and not value.unit and value.number.denominator == 1:
+        is_year = value.kind == "number" and 1000 <= value.number <= 2999
+        kind = "d" if 1 <= value.number <= 31 else "y" if is_year else "n"
+    return kind.upper() if kind in "mdy" and word.separator not in ("", ",", ".") else kind
 
 
-def _date_at(words: list[Word], at: int) -> tuple[Value | None, int]:
-    """Return the date that begins at a position, and its number of words."""
-    months, word = tables().months, words[at]
-    if word.value is None:
-        if word.folded not in months:
-            return None, 1
-        month, after = months[word.folded], _skip(words, at + 1)
-        if day := _day(words, after):
-            return _with_year(words, at, after + 1, month, day)
-        if year := _year(words, after):
-            return _date(year, month, 0), after + 1 - at
-        return None, 1
-    if word.value.kind == "date":
-        return None, 1
-    eastern, count = _eastern(words, at)
-    if eastern is not None:
-        return eastern, count
-    after = _skip(words, at + 1)
-    day = _day([word._replace(separator="")], 0)
-    if day and after < len(words) and words[after].folded in months and not _breaks(words[after]):
-        return _with_year(words, at, after + 1, months[words[after].folded], day)
-    return None, 1
+def _date_of(words: list[Word], kinds: str) -> Value | None:
+    """Return the date that words of these kinds are."""
+    numbers = [int(word.value.number) for word in words if word.value is not None]
+    if "a" in kinds:
+        year, month, day = (*numbers, 0)[:3]
+        return _date(year, month, day)
+    month = tables().months[words[kinds.lower().index("m")].folded]
+    day = numbers.pop(0) if "d" in kinds.lower() else 0
+    return _date(numbers[0] if numbers else 0, month, day)
 
 
-def _with_year(
-    words: list[Word], start: int, at: int, month: int, day: int
-) -> tuple[Value | None, int]:
-    """Return a day with the year that follows it, if there is one, and its number of words."""
-    after = _skip(words, at)
-    if year := _year(words, after):
-        return _date(year, month, day), after + 1 - start
-    return _date(0, month, day), at - start
-
-
-def _eastern(words: list[Word], at: int) -> tuple[Value | None, int]:
-    """Return a date such as 1969年7月20日."""
-    numbers: list[int] = []
-    for marks in ("年년", "月월", "日일"):
-        position = at + 2 * len(numbers)
-        if position + 1 >= len(words):
-            break
-        value, mark = words[position].value, words[position + 1].folded
-        if value is None or value.number.denominator != 1 or len(mark) != 1 or mark not in marks:
-            break
-        numbers.append(int(value.number))
-    if len(numbers) < 2:
-        return None, 1
-    year, month, *rest = numbers
-    return _date(year, month, rest[0] if rest else 0), 2 * len(numbers)
-
-
-def _breaks(word: Word) -> bool:
-    return word.separator not in ("", ",", ".")
-
-
-def _skip(words: list[Word], at: int) -> int:
-    return at + 1 if at < len(words) and words[at].folded in _OF else at
-
-
-def _day(words: list[Word], at: int) -> int:
-    if at >= len(words) or _breaks(words[at]):
-        return 0
-    value = words[at].value
-    if value is None or value.kind == "date" or value.unit or not 1 <= value.number <= 31:
-        return 0
-    return int(value.number) if value.number.denominator == 1 else 0
-
-
-def _year(words: list[Word], at: int) -> int:
-    if at >= len(words) or _breaks(words[at]):
-        return 0
-    value = words[at].value
-    if value is None or value.kind == "ordinal" or value.number.denominator != 1:
-        return 0
-    return int(value.number) if 1000 <= value.number <= 2999 else 0
+def _is_year(word: Word) -> bool:
+    value = word.value
+    return value is not None and value.kind != "ordinal" and 1000 <= value.number <= 2999
 
 
 def _amounts(words: list[Word]) -> list[Word]:

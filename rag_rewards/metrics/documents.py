@@ -19,8 +19,8 @@ from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
-from rag_rewards.text.answer_in_text import contains_answer, normal_forms
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
+from rag_rewards.text.gold_forms import contains_answer, normal_forms
 from rag_rewards.text.lengths import auto_length, first_words
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.sections import SectionStyle, Tags

@@ -12,7 +12,7 @@ from rag_rewards.metrics.metric import AnswerCache, Gauge, MetricBase, Parts, Va
 from rag_rewards.rollout import Rollout, canonical
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
-from rag_rewards.text.answer_in_text import contains_answer, normal_forms
+from rag_rewards.text.gold_forms import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.dialects import DIALECTS
 from rag_rewards.turns.trajectory import Reading, Trajectory, turn_counts

@@ -11,7 +11,7 @@ from rag_rewards.datasets.gold import Gold, Problem, generator, normal_answers
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
 from rag_rewards.rollout import Document
-from rag_rewards.text.answer_in_text import contains_answer
+from rag_rewards.text.gold_forms import contains_answer
 from rag_rewards.text.normalize import squad
 
 POOL_SIZE = 10_000

@@ -13,7 +13,7 @@ from rag_rewards.report.component_reasons import gold_aliases
 from rag_rewards.report.rows import Configuration
 from rag_rewards.rollout import canonical
 from rag_rewards.rows import ScoredRow
-from rag_rewards.text.answer_in_text import contains_answer, normal_forms
+from rag_rewards.text.gold_forms import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.conversation import QUERY_FIELDS
 from rag_rewards.turns.trajectory import Reading, Trajectory, normal_query

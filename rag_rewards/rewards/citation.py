@@ -12,11 +12,10 @@ from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import CITATION, PATTERN, cited_labels, compiled, strip_markers
-from rag_rewards.text.forgeries import without_forgeries
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import statements
-from rag_rewards.text.thinking import without_preparation
+from rag_rewards.text.thinking import without_forgeries, without_preparation
 
 _MANY_COPIES = 3  # of whole documents in one answer
 

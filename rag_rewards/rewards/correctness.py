@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rag_rewards.errors import check_choice
 from rag_rewards.evidence.needs import Need, VerdictNeed
@@ -20,6 +20,9 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.settings import check_choices
 from rag_rewards.text.gold_forms import GoldForms, GoldTokens
 from rag_rewards.text.normalize import Normalizer, squad, tokens
+
+if TYPE_CHECKING:
+    from rag_rewards.matching.decide import AnswerDecision
 
 Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
 Extra = Literal["allow", "reject"]
@@ -74,11 +77,19 @@ class Decision(NamedTuple):
     @property
     def details(self) -> dict[str, Any]:
         """The decision, its reason, and who decided, as details of a score."""
-        decided_by = {"decided_by": "judge"} if self.is_judged else {}
-        return {"decision": self.value, "decision_reason": self.reason, **decided_by}
+        details = {"decision": self.value, "decision_reason": self.reason}
+        return details | {"decided_by": "judge"} if self.is_judged else details
 
 
 EMPTY = Decision("wrong", "empty")
+
+
+@cache
+def _rules() -> Callable[..., AnswerDecision]:
+    """Return `matching.decide`, which the published metrics do not import."""
+    from rag_rewards.matching.decide import decide
+
+    return decide
 
 
 @dataclass(frozen=True)
@@ -144,9 +155,7 @@ class Correctness:
         context: tuple[str, ...] = ()
         if text and ("," in text or "(" in text):  # "Paris, France"
             context = tuple([document.text for document in rollout.documents or ()])
-        from rag_rewards.matching.decide import decide  # the published metrics do not need it
-
-        value, reason = decide(text, rollout.gold, rollout.question or "", context)
+        value, reason = _rules()(text, rollout.gold, rollout.question or "", context)
         is_doubtful = value == "undecided" or (
             self.ask == "doubtful" and value == "right" and reason != "equal"
         )

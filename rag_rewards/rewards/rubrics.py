@@ -13,6 +13,14 @@ from rag_rewards.groups import Scope
 from rag_rewards.reward import Batch, Composite, Reward, Value
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.correctness import outcome_questions
+from rag_rewards.rewards.rubric_placeholders import (
+    PLACEHOLDER,
+    ROOT,
+    connected,
+    filled,
+    placeholders,
+    readable,
+)
 from rag_rewards.rewards.search import REPEATED_ANSWER, RepeatedAnswer, answer_of, details_of
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
@@ -20,7 +28,6 @@ from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import without_invisible
-from rag_rewards.text.rubrics import PLACEHOLDER, ROOT, connected, filled, placeholders, readable
 from rag_rewards.text.url_citations import (
     before_references,
     before_source_list,

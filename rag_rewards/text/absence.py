@@ -17,7 +17,6 @@ from rag_rewards.text.statements import sentences
 
 _FAR = 3  # words between a word of absence and the verb that it denies
 _LONGEST = 2_000  # characters; a longer text is an answer
-_FREQUENT = ("not ", "n't ", "no ", "un")  # in most phrases
 _SHORT = 4  # characters; a phrase that is not longer is a whole word
 _BETWEEN_WORDS = re.compile(r"[^\w'’]+")
 _WORDS = english()
@@ -62,20 +61,7 @@ def declines(answer: str, gold: Collection[str] = ()) -> bool:
 
 
 def _has_phrase(folded: str) -> bool:
-    phrases = _english_phrases()
-    parts = filter(folded.__contains__, phrases)
-    is_english = any(phrase in folded for part in parts for phrase in phrases[part])
-    return is_english or bool(_languages_of(folded))
-
-
-@cache
-def _english_phrases() -> dict[str, list[str]]:
-    """Return the English phrases by a part that all of a list have."""
-    phrases: dict[str, list[str]] = {}
-    for phrase in _WORDS.phrases:
-        part = next((part for part in _FREQUENT if part in phrase), phrase.split()[0])
-        phrases.setdefault(part, []).append(phrase)
-    return phrases
+    return any(map(folded.__contains__, _WORDS.phrases)) or bool(_languages_of(folded))
 
 
 def paraphrases(answer: str, question: str) -> bool:

@@ -28,43 +28,15 @@ def terms(text: str) -> list[str]:
     return _TERM.findall(text.casefold())
 
 
-def bm25(query: str, texts: Sequence[str], *, k1: float = 1.5, b: float = 0.75) -> list[float]:
-    """Return Σ_t w_t · f·(k1 + 1)/(f + k1·(1 − b + b·l/l̄)), the score of each text.
-
-    The sum is over the different terms t of the query, and w_t = ln(1 + (N − n_t + ½)/(n_t + ½)). N
-    is the number of texts, n_t the number of texts with t, f the number of occurrences of t in the
-    text, l its length in terms and l̄ the mean length. Range from 0. The time is linear in the
-    lengths. Source: Robertson and Zaragoza 2009, with the logarithm of Lucene, which is never
-    negative.
-
-    >>> [round(score, 6) for score in bm25("paris", ["paris", "paris is old", "rome"])]
-    [0.573175, 0.345591, 0.0]
-    """
-    wanted = set(terms(query))
-    lengths: list[int] = []
-    counts: list[Counter[str]] = []
-    for text in texts:
-        words = terms(text)
-        lengths.append(len(words))
-        counts.append(Counter(word for word in words if word in wanted))
-    mean = sum(lengths) / len(texts) if any(lengths) else 1.0
-    holding = Counter(term for count in counts for term in count)
-    weights = {
-        term: math.log(1 + (len(texts) - n + 0.5) / (n + 0.5)) for term, n in holding.items()
-    }
-    return [
-        math.fsum(
-            weights[term] * f * (k1 + 1) / (f + k1 * (1 - b + b * length / mean))
-            for term, f in count.items()
-        )
-        for count, length in zip(counts, lengths, strict=True)
-    ]
-
-
 class Index:
     """The BM25 scores of many texts, for many queries.
 
-    The time of a query is linear in the number of texts that contain one of its terms.
+    The score of a text is Σ_t w_t · f·(k1 + 1)/(f + k1·(1 − b + b·l/l̄)). The sum is over the
+    different terms t of the query, and w_t = ln(1 + (N − n_t + ½)/(n_t + ½)). N is the number of
+    texts, n_t the number of texts with t, f the number of occurrences of t in the text, l its
+    length in terms and l̄ the mean length. Range from 0. The time of a query is linear in the number
+    of texts that contain one of its terms. Source: Robertson and Zaragoza 2009, with the
+    logarithm of Lucene, which is never negative.
 
     >>> Index(["paris", "rome is old", "oslo"]).best("rome", 2)
     [1]
@@ -83,13 +55,13 @@ class Index:
 
     def scores(self, query: str) -> dict[int, float]:
         """Return the score of each text that contains a term of the query, by position."""
-        scores: dict[int, float] = {}
+        scores: dict[int, list[float]] = {}
         for term in dict.fromkeys(terms(query)):
             parts = self._parts.get(term, [])
             weight = math.log(1 + (self._texts - len(parts) + 0.5) / (len(parts) + 0.5))
             for i, part in parts:
-                scores[i] = scores.get(i, 0.0) + weight * part
-        return scores
+                scores.setdefault(i, []).append(weight * part)
+        return {i: math.fsum(values) for i, values in scores.items()}
 
     def best(self, query: str, count: int) -> list[int]:
         """Return the positions of the best texts that contain a term of the query, best first."""
@@ -105,6 +77,6 @@ def best_matches(query: str, texts: Sequence[str], count: int) -> list[str]:
     """
     if len(texts) <= 1:
         return list(texts)
-    scores = bm25(query, texts)
-    order = sorted(range(len(texts)), key=lambda i: -scores[i])
+    scores = Index(texts).scores(query)
+    order = sorted(range(len(texts)), key=lambda i: -scores.get(i, 0.0))
     return [texts[i] for i in order[:count]]

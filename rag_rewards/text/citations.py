@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 import msgspec
-
-from rag_rewards.text.openings import matches
 
 _WORD = r"(?:doc(?:ument)?|passage|source|ref(?:erence)?|citation)s?"
 _NAME = (
@@ -31,7 +29,7 @@ PATTERN = (
 )
 """The setting of this pattern."""
 
-_OPENINGS = "[［【(（"
+_OPENING = re.compile("[\\[［【(（]")
 
 _RANGE = re.compile(r"(\d+)(?: ?[-–] ?(\d+))?(?:†[^,，;；、]*)?")
 _LONGEST_RANGE = 50
@@ -59,10 +57,16 @@ def markers(text: str, pattern: re.Pattern[str], documents: int | None = None) -
     ]
 
 
-def _matches(text: str, pattern: re.Pattern[str]) -> Iterable[re.Match[str]]:
-    """Return the matches of a pattern. Those of the default pattern begin with a bracket."""
-    is_default = pattern.pattern == CITATION
-    return matches(pattern, text, _OPENINGS) if is_default else pattern.finditer(text)
+def _matches(text: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """Yield the matches of a pattern. Those of the default one are sought at brackets only."""
+    if pattern.pattern != CITATION:
+        yield from pattern.finditer(text)
+        return
+    end = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() >= end and (match := pattern.match(text, opening.start())):
+            end = match.end()
+            yield match
 
 
 def labels_in(content: str, documents: int | None = None) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""Normalized gold answers, each computed once for all rollouts of a batch."""
+"""Normalized gold answers, and whether a text contains one as whole words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from rag_rewards.text.normalize import Normalizer, tokens
+from rag_rewards.text.normalize import Normalizer, squad, tokens
 
 
 class GoldTokens(NamedTuple):
@@ -52,3 +52,26 @@ class GoldForms:
             lists = tuple([tokens(form or alias.casefold()) for form, alias in forms])
             gold = self._tokens[aliases] = GoldTokens(lists, frozenset().union(*lists))
         return gold
+
+
+_TOO_SHORT = frozenset(("", "yes", "no", "noanswer"))
+"""Normalized answers that occur in texts without answering anything."""
+
+
+def normal_forms(aliases: Iterable[str]) -> list[str]:
+    """Return the normalized forms of aliases that answer something where a text contains them.
+
+    >>> normal_forms(["The Seine!", "yes"])
+    ['seine']
+    """
+    return [form for form in map(squad, aliases) if form not in _TOO_SHORT]
+
+
+def contains_answer(normal_text: str, forms: Iterable[str]) -> bool:
+    """Return whether a normalized text contains one of the normalized answers as whole words.
+
+    >>> contains_answer("paris lies on seine", ["on seine"]), contains_answer("parisian", ["paris"])
+    (True, False)
+    """
+    padded = f" {normal_text} "
+    return any(f" {form} " in padded for form in forms)

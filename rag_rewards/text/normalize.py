@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 from rag_rewards.text import quantities
 from rag_rewards.text.citations import compiled
-from rag_rewards.text.spellings import one_spelling, with_words_for_signs
 
 Normalizer = Callable[[str], str]
 NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
@@ -162,7 +161,7 @@ class Unicode:
         words = [word for word in words if word]
         words = _without_articles(words)
         if is_folded:
-            words = quantities.numbers(quantities.dates(words))
+            words = quantities.numbers(quantities.dates(" ".join(words)).split())
         normal = " ".join(words)
         return one_spelling(normal) if self.spellings else normal
 
@@ -173,6 +172,37 @@ def _without_articles(words: list[str]) -> list[str]:
     if not others and words and words[-1] in ARTICLES:
         return words
     return others + words[-1:]
+
+
+_SPACED_SIGN = re.compile(r"(?<=\d)[ \t\xa0]{1,4}(?=[%‰])|(?<=[$€£¥])[ \t\xa0]{1,4}(?=\d)")
+_THOUSANDS = re.compile(r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\w,])")
+_DOTTED = re.compile(r"(?<![\w.])[^\W\d_]{1,2}(?:\.[^\W\d_]{1,2})+(?![\w.])")
+_INITIALS = re.compile(r"(?<!\S)[a-z](?: [a-z])+(?!\S)")
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
+_UNIT = re.compile(r"(?<![\w.,])(\d[\d.]*)([a-z]{1,3})(?!\w)")
+
+
+def with_words_for_signs(text: str) -> str:
+    """Return a text without spaces beside the signs of amounts, and with "and" for "&".
+
+    >>> with_words_for_signs("A & B earn 50 % or $ 5")
+    'A  and  B earn 50% or $5'
+    """
+    return _SPACED_SIGN.sub("", text.replace("&", " and "))
+
+
+def one_spelling(normal: str) -> str:
+    """Return the common spelling of a normalized text.
+
+    >>> [one_spelling(each) for each in ("u.s", "1,000", "coca-cola", "c s lewis", "15cm")]
+    ['us', '1000', 'coca cola', 'cs lewis', '15 cm']
+    >>> [one_spelling(each) for each in ("3.14", "10:30", "-5", "2-1", "c++", "1,5")]
+    ['3.14', '10:30', '-5', '2-1', 'c++', '1,5']
+    """
+    normal = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), normal)
+    normal = _UNIT.sub(r"\1 \2", _HYPHEN.sub(" ", normal))
+    normal = _DOTTED.sub(lambda match: match[0].replace(".", ""), normal)
+    return _INITIALS.sub(lambda match: match[0].replace(" ", ""), normal)
 
 
 def without_invisible(text: str) -> str:

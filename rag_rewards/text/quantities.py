@@ -124,79 +124,69 @@ def _plain(value: Decimal) -> str:
 MONTHS = {
     name: number
     for number, names in enumerate(
-        (
-            ("january", "jan"),
-            ("february", "feb"),
-            ("march", "mar"),
-            ("april", "apr"),
-            ("may",),
-            ("june", "jun"),
-            ("july", "jul"),
-            ("august", "aug"),
-            ("september", "sep", "sept"),
-            ("october", "oct"),
-            ("november", "nov"),
-            ("december", "dec"),
-        ),
+        "january jan, february feb, march mar, april apr, may, june jun, july jul, august aug, "
+        "september sep sept, october oct, november nov, december dec".split(", "),
         start=1,
     )
-    for name in names
+    for name in names.split()
 }
-_DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?", re.ASCII)
-_YEAR = re.compile(r"\d{4}", re.ASCII)
-_YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})", re.ASCII)
-_YEAR_LAST = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})", re.ASCII)
+_MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
+_DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
+_NAMED_DATES = [
+    re.compile(rf"(?<!\S){order} (?P<year>\d{{4}})(?!\S)", re.ASCII)
+    for order in (
+        rf"(?P<month>{_MONTH}) {_DAY}",
+        rf"{_DAY}(?: of)? (?P<month>{_MONTH})",
+        rf"(?P<month>{_MONTH})(?P<day>)",
+    )
+]
+_NUMERIC_DATE = re.compile(
+    r"(?<!\S)(?:(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})|(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}))(?!\S)",
+    re.ASCII,
+)
 
 
-def dates(words: list[str]) -> list[str]:
-    """Return words with every date as YYYY-MM-DD. The ambiguous 03/04/1999 stays as it is.
+def dates(text: str) -> str:
+    """Return a text with every date as YYYY-MM-DD. The ambiguous 03/04/1999 stays as it is.
 
-    >>> dates("on march 5 1999 or 5th of march 1999 or 25/12/1999 or may 2001".split())
-    ['on', '1999-03-05', 'or', '1999-03-05', 'or', '1999-12-25', 'or', '2001-05']
+    >>> dates("on march 5 1999 or 5th of march 1999 or 25/12/1999 or may 2001")
+    'on 1999-03-05 or 1999-03-05 or 1999-12-25 or 2001-05'
     """
-    return [text for text, _ in date_spans(words)]
+    if not _YEAR.search(text):
+        return text
+    for pattern in _NAMED_DATES:
+        text = pattern.sub(_iso, text)
+    return _NUMERIC_DATE.sub(_iso_of_numbers, text)
 
 
-def date_spans(words: list[str]) -> list[Span]:
-    """Return words with every date as YYYY-MM-DD, each with the number of words it replaces."""
-    out: list[Span] = []
-    at = 0
-    while at < len(words):
-        date, count = _date(words, at)
-        if not date:
-            date, count = words[at], 1  # "32 march 1999" is not a date
-        out.append((date, count))
-        at += count
-    return out
+def numeric_date(text: str) -> tuple[int, int, int] | None:
+    """Return the year, month and day of a date in digits, or None without an unambiguous one.
+
+    >>> numeric_date("1999-03-05"), numeric_date("25/12/1999"), numeric_date("03/04/1999")
+    ((1999, 3, 5), (1999, 12, 25), None)
+    """
+    match = _NUMERIC_DATE.fullmatch(text)
+    if match is None:
+        return None
+    if match[1]:
+        year, month, day = map(int, match.groups()[:3])
+    else:
+        month, day, year = map(int, match.groups()[3:])
+        if month <= 12 and day <= 12 and month != day:
+            return None
+        if month > 12:
+            month, day = day, month
+    return (year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
-def _date(words: list[str], at: int) -> tuple[str | None, int]:
-    word = words[at]
-    if word[:1] not in _FIGURES and word not in MONTHS:
-        return None, 1
-    if match := _YEAR_FIRST.fullmatch(word):
-        return _iso(match[1], int(match[2]), int(match[3])), 1
-    if match := _YEAR_LAST.fullmatch(word):
-        first, second = int(match[1]), int(match[2])
-        if first > 12 >= second or first == second:
-            return _iso(match[3], second, first), 1
-        if second > 12 >= first:
-            return _iso(match[3], first, second), 1
-        return None, 1
-    after = words[at + 1 : at + 4]
-    if word in MONTHS:
-        month = MONTHS[word]
-        if len(after) > 1 and (day := _DAY.fullmatch(after[0])) and _YEAR.fullmatch(after[1]):
-            return _iso(after[1], month, int(day[1])), 3
-        if after and _YEAR.fullmatch(after[0]):
-            return f"{after[0]}-{month:02}", 2
-    elif day := _DAY.fullmatch(word):
-        skip = 1 if after and after[0] == "of" else 0
-        named = after[skip : skip + 2]
-        if len(named) == 2 and named[0] in MONTHS and _YEAR.fullmatch(named[1]):
-            return _iso(named[1], MONTHS[named[0]], int(day[1])), 3 + skip
-    return None, 1
+_YEAR = re.compile(r"\d{4}", re.ASCII)
 
 
-def _iso(year: str, month: int, day: int) -> str | None:
-    return f"{year}-{month:02}-{day:02}" if 1 <= month <= 12 and 1 <= day <= 31 else None
+def _iso(match: re.Match[str]) -> str:
+    day = f"-{int(match['day']):02}" if match["day"] else ""
+    return f"{match['year']}-{MONTHS[match['month']]:02}{day}"
+
+
+def _iso_of_numbers(match: re.Match[str]) -> str:
+    date = numeric_date(match[0])
+    return f"{date[0]}-{date[1]:02}-{date[2]:02}" if date else match[0]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from rag_rewards.text.absence import QUOTES, explains, mentions
 from rag_rewards.text.boxed import unwrap
 from rag_rewards.text.normalize import fold, squad
-from rag_rewards.text.refusal_words import english
+from rag_rewards.text.refusal_words import english, foreign
 from rag_rewards.text.statements import sentences
 
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
@@ -31,6 +31,42 @@ def refusal_form(text: str) -> str:
     ('i couldnt find it', 'i couldnt find it')
     """
     return squad(text if text.isascii() else _APOSTROPHES.sub("'", text))
+
+
+_LONGEST_REFUSAL = 400  # characters
+_REFUSING_PHRASES = (
+    "dont know", "do not know", "not know", "no idea", "cannot answer", "cant answer",
+    "couldnt find", "could not find", "cannot determine", "cannot be determined",
+    "cannot be answered", "not mentioned", "not provided", "not specified", "no answer",
+    "no information", "not enough information", "insufficient information", "unable to answer",
+    "unable to determine", "not sure", "n a",
+)  # fmt: skip
+
+
+@cache
+def refusing_phrases() -> tuple[frozenset[str], re.Pattern[str]]:
+    """Return the first words of all phrases, and a pattern that finds a phrase."""
+    others = [refusal_form(p) for each in foreign().values() for p in each.phrases]
+    phrases = dict.fromkeys(
+        [*_REFUSING_PHRASES, *map(refusal_form, (*ABSTENTIONS, REFUSAL)), *others]
+    )
+    pattern = "|".join(rf" {re.escape(p)} " if p.isascii() else re.escape(p) for p in phrases)
+    return frozenset(p.split()[0] for p in phrases if p.isascii()), re.compile(pattern)
+
+
+def is_refusal(answer: str) -> bool:
+    """Return whether an answer says that the model does not know or give the answer.
+
+    >>> is_refusal("I don't know."), is_refusal("Paris")
+    (True, False)
+    """
+    if len(answer) > _LONGEST_REFUSAL:
+        return False
+    words, pattern = refusing_phrases()
+    normal = refusal_form(fold(answer))
+    if normal.isascii() and words.isdisjoint(normal.split()):
+        return False
+    return pattern.search(f" {normal} ") is not None
 
 
 def refusal_similarity(

@@ -9,26 +9,9 @@ from rag_rewards.text.sections import Cut, Tags, cut
 from rag_rewards.text.thinking import without_thinking
 
 END_OF_SEQUENCE = frozenset(
-    (
-        "<|im_end|>",
-        "<|endoftext|>",
-        "<|end_of_text|>",
-        "<|eot_id|>",
-        "<|eom_id|>",
-        "<|end|>",
-        "<|return|>",
-        "<|eot|>",
-        "<|END_OF_TURN_TOKEN|>",
-        "<end_of_turn>",
-        "<start_of_turn>",
-        "<eos>",
-        "</s>",
-        "<pad>",
-        "<|pad|>",
-        "[EOS]",
-        "[PAD]",
-        "<｜end▁of▁sentence｜>",
-    )
+    "<|im_end|> <|endoftext|> <|end_of_text|> <|eot_id|> <|eom_id|> <|end|> <|return|> "
+    "<|eot|> <|END_OF_TURN_TOKEN|> <end_of_turn> <start_of_turn> <eos> </s> <pad> <|pad|> "
+    "[EOS] [PAD] <｜end▁of▁sentence｜>".split()
 )
 """The texts that the chat templates of common model families write after the last word."""
 

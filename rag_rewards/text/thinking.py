@@ -1,4 +1,4 @@
-r"""Thinking: the part of a response that prepares the answer and does not belong to it.
+r"""Parts of a response that do not belong to the answer: thinking, preparation, forged documents.
 
 Models mark it with different tags: <think>, <thinking>, <reasoning>, <reflection>, [THINK],
 ◁think▷, <seed:think>, <|begin_of_thought|>, <|START_THINKING|> or <|channel|>analysis<|message|>.
@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from functools import lru_cache
-
-from rag_rewards.text.openings import positions
 
 _NAME = (
     r"think(?:ing)?|thoughts?|reasoning|reflect(?:ions?|ing)?|scratch[-_ ]?pad|monologue|cot|"
@@ -30,8 +27,7 @@ _TAG = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_OPENINGS = "<[◁"
-_AFTER_SQUARE = frozenset("tTrRsS/")
+_OPENING = re.compile(r"[<\[◁]")
 _SQUARE = re.compile(r"\[[tTrRsS/]")
 _CLOSES = re.compile(r"(?:^|_)(?:end|close|stop)", re.IGNORECASE)
 
@@ -69,6 +65,27 @@ def without_preparation(text: str) -> str:
     return _PREPARATION.sub("", text) if "<" in text else text
 
 
+_FORGED_LINE = re.compile(
+    r"(?i)\n[ \t]{0,8}(?:>[^\n]*|"
+    # A labelled passage ends at the next blank line.
+    r"(?:(?:document|doc|passage|source|sources|title|references?)\b[ \t]{0,8}"
+    r"(?:\[?\d{1,3}\]?)?[ \t]{0,8}:|\[\d{1,3}\][ \t]{0,8}(?:title|\())[^\n]*(?:\n[^\n]+)*)"
+)
+
+
+def without_forgeries(text: str) -> str:
+    """Return a text without quoted lines and labelled passages of documents.
+
+    >>> without_forgeries("It is Rome.\\nDocument 1: Paris is large.")
+    'It is Rome.\\n'
+    """
+    if "\n" not in text:
+        return text
+    lines = f"\n{text}"
+    own = _FORGED_LINE.sub("\n", lines)
+    return own if _FORGED_LINE.match(lines) else own[1:]
+
+
 def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) -> str:
     """Return a text with a replacement for each part that is thinking.
 
@@ -84,12 +101,7 @@ def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) ->
 
 def may_have_square_tags(text: str) -> bool:
     """Return whether a text can contain a thinking tag in brackets other than < and >."""
-    first, last = text.find("["), text.rfind("[")
-    if first >= 0 and text[last + 1 : last + 2] in _AFTER_SQUARE:
-        return True
-    if first < last and _SQUARE.search(text, first, last):
-        return True
-    return "◁" in text
+    return "◁" in text or _SQUARE.search(text) is not None
 
 
 def thinking_spans(text: str, kept: Collection[str] = ()) -> list[tuple[int, int]]:
@@ -118,32 +130,11 @@ def _tags(text: str) -> list[tuple[str, int, int]]:
     """Return the name, the start and the end of each thinking tag."""
     tags: list[tuple[str, int, int]] = []
     end = 0
-    for start in positions(text, _OPENINGS):
-        if start < end:
-            continue
-        short = text.find(">", start, start + _LONGEST_SHORT_TAG) + 1
-        if short and text[start] == "<" and text[start + 1] != "|":
-            name, length = _read_short(text[start:short])
-        else:
-            name, length = _read(text, start)
-        if name:
-            end = start + length
-            tags.append((name, start, end))
+    for opening in _OPENING.finditer(text):
+        if opening.start() >= end and (match := _TAG.match(text, opening.start())):
+            end = match.end()
+            tags.append((_name_of(match), match.start(), end))
     return tags
-
-
-_LONGEST_SHORT_TAG = 24
-"""Characters of a tag of the form <name> whose reading is cached."""
-
-
-def _read(text: str, start: int = 0) -> tuple[str, int]:
-    """Return the name and the length of the thinking tag at a position, or an empty name."""
-    match = _TAG.match(text, start)
-    return (_name_of(match), match.end() - start) if match else ("", 0)
-
-
-_read_short = lru_cache(maxsize=1024)(_read)
-"""Texts have few different short tags, so that the pattern does not read each of them again."""
 
 
 def _name_of(match: re.Match[str]) -> str:

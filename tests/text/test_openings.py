@@ -1,12 +1,9 @@
 """Patterns that are tried only at their openings match like patterns that are tried everywhere."""
 
-import re
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_rewards.text import citations, thinking
-from rag_rewards.text.openings import matches, positions
 
 MARKER_PIECES = (
     "[",
@@ -61,13 +58,3 @@ def test_thinking_tags_are_those_of_a_search_at_every_character(text: str) -> No
 def test_square_tags_are_found_by_their_first_letters(text: str) -> None:
     openings = ("[t", "[T", "[r", "[R", "[s", "[S", "[/", "◁")
     assert thinking.may_have_square_tags(text) == any(opening in text for opening in openings)
-
-
-@given(text=texts("a", "b", "c"))
-def test_positions_are_in_order(text: str) -> None:
-    assert positions(text, "ab") == [i for i, character in enumerate(text) if character in "ab"]
-
-
-def test_a_match_inside_an_earlier_match_is_left_out() -> None:
-    pattern = re.compile(r"\[a?\[?b\]")
-    assert [match[0] for match in matches(pattern, "[a[b] [b]", "[")] == ["[a[b]", "[b]"]
