@@ -20,7 +20,7 @@ from rag_rewards.metrics.agreement import Agreement
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cascade.md"
 BEGIN, END = "<!-- benchmarks/agreement.py writes this table. -->", "<!-- end -->"
-ASKS = ("undecided", "doubtful")
+ASKS = ("judge", "doubtful")
 JUDGES = {"perfect judge": 0.0, "judge with 5% errors": 0.05, "judge with 10% errors": 0.1}
 
 
@@ -96,14 +96,14 @@ def decide(rows: Sequence[Labelled]) -> list[Decided]:
             for ask, recipe in cascades.items()
         }
         asks = frozenset(ask for ask in ASKS if details[ask].get("decided_by") == "judge")
-        value = details["undecided"]["decision"]
+        value = details["judge"]["decision"]
         decided.append(Decided(row, value, asks, is_correct(lenient, row)))
     return decided
 
 
 def cascade(ask: str) -> rr.Recipe:
     """Return the hardened recipe whose accuracy is a cascade."""
-    settings = {"accuracy.metric": "cascade", "accuracy.ask": ask}
+    settings = {"accuracy.metric": "cascade", "accuracy.undecided": ask}
     return rr.recipe("rag-total", settings, hardened=True)
 
 
@@ -131,7 +131,7 @@ def section(decided: Mapping[Group, Sequence[Decided]]) -> Iterator[str]:
                 f"{right / accepted:.4f}",
                 f"{decided_among_right(rows, 'right'):.3f}",
                 f"{decided_among_right(rows, 'wrong'):.4f}",
-                f"{kappa(rows, 'undecided', 0.0):.3f}",
+                f"{kappa(rows, 'judge', 0.0):.3f}",
                 f"{lenient_kappa(rows):.3f}",
             ]
             yield f"| {data} | {length} | {name} | {' | '.join(cells)} |"
@@ -147,12 +147,13 @@ def cascade_section(decided: Mapping[Group, Sequence[Decided]]) -> Iterator[str]
     yield from (
         "## Judge cascade",
         "",
-        "With `accuracy.metric=cascade`, a judge decides on undecided answers (`ask=undecided`), "
-        "or also on answers that the rules call right and that equal no gold answer "
-        "(`ask=doubtful`). The judge is simulated: a perfect judge repeats the verdict of the "
-        "person, and the other judges are wrong about 5% and 10% of the answers.",
+        "With `accuracy.metric=cascade`, a judge decides on undecided answers "
+        "(`accuracy.undecided=judge`), or also on answers that the rules call right and that equal "
+        "no gold answer (`accuracy.undecided=doubtful`). The judge is simulated: a perfect judge "
+        "repeats the verdict of the person, and the other judges are wrong about 5% and 10% of the "
+        "answers.",
         "",
-        f"| data | answers | questions | ask | judge decides | {_kappa_heads()} |",
+        f"| data | answers | questions | undecided | judge decides | {_kappa_heads()} |",
         "| --- " * (5 + len(JUDGES)) + "|",
     )
     for (data, length), answers in decided.items():

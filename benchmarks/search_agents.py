@@ -339,7 +339,7 @@ return of the gain taught the policy not to search.
 ## What the toy shows, and what it does not
 
 - Only the rewards of the searches and the credit method differ between the arms. No arm was tuned.
-  The settings `bad_format` of `igpo` and `bad_end` of `stepsearch` are 0, so that all arms have the
+  The setting `bad_end` of `igpo` and of `stepsearch` is 0, so that all arms have the
   outcome of `search-r1`. The weights of the process rewards are the defaults of the recipes.
 - After the first search, the flower is still unknown, so that the information gain of this search
   is close to 0 by construction, and all of the gain belongs to the second search. `igpo` rewards

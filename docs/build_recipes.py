@@ -68,6 +68,7 @@ setting `normalizer` selects one of these normalizers:
 | `squad` | lower case, without ASCII punctuation and without the words a, an and the |
 | `triviaqa` | as `squad`, but a space replaces each punctuation mark |
 | `unicode` | case folding, NFKC, without punctuation at the edges of words; keeps 3.14, -5, C# |
+| `spelling` | as `unicode`; São is read as Sao, 1 million as 1,000,000, 5 March 1999 as a date |
 """
 
 

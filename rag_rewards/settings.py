@@ -201,11 +201,8 @@ class SettingTable:
         A key may be shortened to its last part if that is unambiguous: `tau` is `length.tau`.
         """
         defaults = self.defaults
-        sections = {key.rsplit(".", 1)[0] for key in defaults if "." in key}
         values: dict[str, Any] = {}
         for key, value in dotted(changes).items():
-            if key in sections and isinstance(value, bool) and f"{key}.enabled" in defaults:
-                key = f"{key}.enabled"  # `reasoning: true` enables the section
             key = _whole_key(key, defaults)
             if key not in defaults:
                 raise SettingError(_unknown(key, list(defaults), self._recipe))
@@ -311,63 +308,100 @@ def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-REPLACED = {
-    "exact_match.strict": "exact_match.counts",
-    "outcome.metric": "metric",
-    "strict": "undecided",
-    "certainty": "ask",
-    "fold_accents": "equivalences",
-    "numbers": "equivalences",
-    "dates": "equivalences",
-}
-"""Settings of 0.7.0, and those in their place. A name without a section is in any section."""
-_ON = {
-    "undecided": "wrong",
-    "ask": "undecided",
-    "counts": "supported",
-    "equivalences": "spelling",
-}
-"""Values in the place of true, by the name of the setting. Other values are dropped."""
+class Replacement(NamedTuple):
+    """What is in the place of a setting of an older version.
 
-
-def replacement_of(key: str) -> str | None:
-    """Return the setting in the place of a setting of 0.7.0, or None.
-
-    >>> replacement_of("accuracy.dates"), replacement_of("bonus.value")
-    ('accuracy.equivalences', None)
+    key     the setting, "" if the value is now a constant
+    values  the values in the place of those of the old setting; None if they are the same. Other
+            values have no replacement
+    note    what to do, for a constant
     """
-    section, dot, name = key.rpartition(".")
-    if key in REPLACED:
-        return REPLACED[key]
-    return f"{section}{dot}{REPLACED[name]}" if name in REPLACED else None
+
+    key: str = ""
+    values: Mapping[Any, Any] | None = None
+    note: str = ""
 
 
-def current_settings(recorded: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+_SPELLING = Replacement("accuracy.normalizer", {True: "spelling"})
+_FIXED = "it is always {}: for another value, build the reward in Python"
+REPLACED = {
+    "certainty": Replacement("accuracy.undecided", {}),
+    "strict": Replacement("accuracy.undecided", {True: "wrong", False: "match"}),
+    "fold_accents": _SPELLING,
+    "numbers": _SPELLING,
+    "dates": _SPELLING,
+    "exact_match.strict": Replacement(
+        "exact_match.counts", {True: "supported", False: "mentioned"}
+    ),
+    "exact_match.normalizer": Replacement("accuracy.normalizer"),
+    "exact_match.precise": Replacement("aggregate", {}),
+    "citation.together": Replacement("aggregate", {}),
+    "citation.every": Replacement("aggregate", {}),
+    "outcome.metric": Replacement("accuracy.metric"),
+    "sections.unclosed": Replacement("sections.tags", {"to_end": "unclosed"}),
+    "sections.ignore_case": Replacement("sections.tags", {}),
+    "process.enabled": Replacement("process.weight", {True: 1.0}),
+    "reasoning.enabled": Replacement("reasoning.combine", {True: "multiplicative"}),
+    "length.distinct": Replacement("length.strict", {}),
+    "length.separated": Replacement("length.strict", {}),
+    "length.visible": Replacement("length.strict", {}),
+    "over": Replacement("normalize", {"right": "right_max"}),
+    "bad_format": Replacement("bad_end"),
+    "tools.names": Replacement("query_fields", {}),
+    "max_cited": Replacement(note=_FIXED.format(20)),
+    "chunk_words": Replacement(note=_FIXED.format(512)),
+    "tokens": Replacement(note="`rag-rewards explain` shows the contribution of each token"),
+}
+"""Settings of 0.7.0, and what is in their place. A name without a section is in any section."""
+
+
+def replacement_of(key: str) -> Replacement | None:
+    """Return what is in the place of a setting of 0.7.0, or None.
+
+    >>> replacement_of("outcome.metric").key, replacement_of("bonus.value")
+    ('accuracy.metric', None)
+    """
+    return REPLACED.get(key) or REPLACED.get(key.rpartition(".")[2])
+
+
+def current_settings(recorded: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return recorded settings with those that replace settings of older versions.
 
-    keys  the settings of the recipe
+    values  the settings of the recipe, from which the recorded ones differ
 
-    >>> current_settings({"strict": True, "certainty": 0.9, "scheme": "binary"}, ["scheme"])
-    {'undecided': 'wrong', 'scheme': 'binary'}
+    A setting without a replacement stays, so that it is refused.
+
+    >>> current_settings({"strict": True, "certainty": 0.9, "scheme": "binary"}, {"scheme": ""})
+    {'accuracy.undecided': 'wrong', 'scheme': 'binary'}
     """
     current: dict[str, Any] = {}
+    changed: list[tuple[str, Any, Replacement]] = []
     for key, value in recorded.items():
-        name = None if key in keys else replacement_of(key)
-        last = (name or key).rpartition(".")[2]
-        if name is None or last not in _ON:
-            current[name or key] = value
-        elif value is True:
-            current[name] = _ON[last]
+        whole = _whole_key(key, values)
+        replacement = None if whole in values else replacement_of(key)
+        if replacement is not None and replacement.values is not None:
+            changed.append((key, value, replacement))
+        else:
+            current[replacement.key or key if replacement else whole] = value
+    for key, value, (place, others, _) in changed:
+        if others == _SPELLING.values:  # it had an effect with `unicode` only
+            if current.get(place, values.get(place)) == "unicode":
+                current[place] = "spelling"
+        elif others and value in others:
+            current.setdefault(place, others[value])
+        elif key.rpartition(".")[2] != "certainty":  # the rules give no certainty
+            current[key] = value
     return current
 
 
 def _unknown(key: str, candidates: list[str], recipe: str) -> str:
-    replacement = replacement_of(key) or ""
-    if "." not in key:
-        replacement = _whole_key(replacement, candidates)
-    if replacement in candidates:
-        return f"recipe {recipe} has no setting {key!r} since version 0.8.0; use {replacement!r}"
-    return f"recipe {recipe} has no setting {key!r}{did_you_mean(key, candidates)}"
+    what = f"recipe {recipe} has no setting {key!r}"
+    replacement = replacement_of(key)
+    if replacement and replacement.key in candidates:
+        return f"{what} since version 0.8.0; use {replacement.key!r}"
+    if replacement and replacement.note:
+        return f"{what} since version 0.8.0; {replacement.note}"
+    return what + did_you_mean(key, candidates)
 
 
 def check_choices(kind: type[C]) -> type[C]:

@@ -92,12 +92,12 @@ def _with_evidence(rollout: Rollout, needs: list[Need]) -> Rollout:
 
 VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {
     "ground-grpo semantic": partial(
-        recipe, "ground-grpo", {"refusal.matcher": "semantic", "process": True}
+        recipe, "ground-grpo", {"refusal.matcher": "semantic", "process.weight": 1.0}
     ),
     "ground-grpo by gold": partial(recipe, "ground-grpo", {"citation.judge_by": "gold"}),
     "lear likelihood": partial(recipe, "lear", {"mode": "likelihood"}),
     "arena judge": partial(recipe, "arena", {"accuracy.metric": "judge"}),
-    "truthrl reasoning": partial(recipe, "truthrl", {"reasoning": True}),
+    "truthrl reasoning": partial(recipe, "truthrl", {"reasoning.combine": "multiplicative"}),
 }
 
 NOT_HARDENED = {"ground-grpo semantic"}  # the hardened profile rejects refusal.matcher=semantic

@@ -226,9 +226,9 @@ def test_components_are_those_of_the_contract(name, hardened):
 
 
 def test_components_that_are_switched_on():
-    process = recipe("ground-grpo", {"process": True})
+    process = recipe("ground-grpo", {"process.weight": 1.0})
     assert set(process.component_names) == COMPONENTS["ground-grpo"] | {"process"}
-    reasoning = recipe("truthrl", {"reasoning": True})
+    reasoning = recipe("truthrl", {"reasoning.combine": "multiplicative"})
     assert set(reasoning.component_names) == {"outcome", "reasoning"}
 
 

@@ -293,10 +293,34 @@ def test_signatures_of_0_7_are_read():
 
 
 def test_replaced_settings_of_0_7_are_read():
-    text = "rag-rewards 0.7.0 arena accuracy.strict=true accuracy.certainty=0.9 accuracy.dates=true"
-    recorded = recorded_spec(Signature.parse(text)).settings
-    changed = {"accuracy.undecided": "wrong", "accuracy.equivalences": "spelling"}
-    assert recorded == recipe("arena", changed).settings
+    def recorded(text):
+        return recorded_spec(Signature.parse(f"rag-rewards 0.7.0 {text}")).settings
+
+    old = "accuracy.strict=true accuracy.certainty=0.9 accuracy.dates=true"
+    assert recorded(f"arena {old}") == recipe("arena", {"accuracy.undecided": "wrong"}).settings
+    changed = {"accuracy.undecided": "wrong", "accuracy.normalizer": "spelling"}
+    text = f'arena {old} accuracy.normalizer="unicode"'
+    assert recorded(text) == recipe("arena", changed).settings
+    assert recorded("truthrl dates=true hardened")["accuracy.normalizer"] == "spelling"
+    assert recorded("truthrl reasoning.enabled=true")["reasoning.combine"] == "multiplicative"
+    both = 'truthrl reasoning.combine="additive" reasoning.enabled=true'
+    assert recorded(both)["reasoning.combine"] == "additive"
+    assert recorded("ground-grpo process.enabled=true")["process.weight"] == 1.0
+    assert recorded('carr over="right"')["normalize"] == "right_max"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("arena sections.ignore_case=true", "'sections.ignore_case' .*; use 'sections.tags'"),
+        ('search-r1 tools.names=["find"]', "'tools.names' .*; use 'query_fields'"),
+        ("carr max_cited=3", "'max_cited' since version 0.8.0; it is always 20"),
+        ("ground-grpo citation.every=false hardened", "'citation.every' .*; use 'aggregate'"),
+    ],
+)
+def test_settings_of_0_7_without_a_replacement_are_refused(text, message):
+    with pytest.raises(SettingError, match=message):
+        recorded_spec(Signature.parse(f"rag-rewards 0.7.0 {text}"))
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "0.6.9"])

@@ -28,7 +28,7 @@ def measure_alignment(
     from rag_rewards.tiny_world.measures import score_all
 
     samples = rollouts(model, tokenizer, GROUND, fresh, temperature=temperature)
-    scores = score_all("ground-grpo", samples, {"process.enabled": True}, world_models())
+    scores = score_all("ground-grpo", samples, {"process.weight": 1.0}, world_models())
     aligned = [(score.components["process"] or 0.0) >= 0.5 for score in scores]
     answered = [not score.details.get("refused") for score in scores]
     return {"aligned": sum(aligned) / len(scores), "answers": sum(answered) / len(scores)}
@@ -50,7 +50,7 @@ EXPERIMENT = Experiment(
         variant(
             f"stage 2 with {SIZES[-1]} questions, process reward",
             SIZES[-1],
-            {"process.enabled": True},
+            {"process.weight": 1.0},
         ),
     ),
     columns=("trust-score", "f1_gr", "f1_ac", "f1_gc", "answers", "aligned", "format"),

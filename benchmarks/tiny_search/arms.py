@@ -20,7 +20,7 @@ from rag_rewards.rollout import TurnEntries
 
 TEMPLATE = f"{ANSWER} {{answer}}"
 """Words before the gold answer whose likelihood `igpo` measures."""
-OUTCOME = {"bad_format": 0.0, "template": TEMPLATE}
+OUTCOME = {"bad_end": 0.0, "template": TEMPLATE}
 IGPO: Mapping[str, Any] = {"recipe": "igpo", "settings": OUTCOME}
 EMPTY: Mapping[str, Any] = {
     "recipe": "igpo",

@@ -47,9 +47,8 @@ from rag_rewards.files.grouped_lines import read_groups
 from rag_rewards.files.output import check_output, write_whole
 from rag_rewards.files.sources import chunks, group_chunks, open_source
 from rag_rewards.loading import load_recipe
-from rag_rewards.metrics.agreement import ScoreCounts
+from rag_rewards.metrics.agreement import NO_NO, NO_ROWS, NO_YES, Labelled, ScoreCounts, figures
 from rag_rewards.metrics.intervals import Resampling
-from rag_rewards.metrics.label_agreement import NO_NO, NO_ROWS, NO_YES, Labelled, figures
 from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rows import Chunk

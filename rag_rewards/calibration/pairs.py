@@ -9,16 +9,16 @@ from math import isnan
 
 from rag_rewards.calibration.report import Pair
 from rag_rewards.calibration.samples import MISSING, LabelColumn, Samples, ScoreColumn
-from rag_rewards.metrics.agreement import Agreement
-from rag_rewards.metrics.intervals import Resampling, intervals_of
-from rag_rewards.metrics.label_agreement import (
+from rag_rewards.metrics.agreement import (
     ALL_EQUAL,
     CELLS,
     NO_ROWS,
+    Agreement,
     Figure,
     agreement_of,
     cell_of,
 )
+from rag_rewards.metrics.intervals import Resampling, intervals_of
 from rag_rewards.metrics.metric import Parts, Values
 
 Verdicts = Mapping[int, bool]

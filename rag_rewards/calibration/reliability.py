@@ -7,8 +7,7 @@ from math import fsum, nan
 
 import msgspec
 
-from rag_rewards.metrics.agreement import ScoreCounts
-from rag_rewards.metrics.label_agreement import NO_ROWS
+from rag_rewards.metrics.agreement import NO_ROWS, ScoreCounts
 
 
 class Bin(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rag_rewards.calibration.reliability import Reliability
-from rag_rewards.metrics.label_agreement import Figure, Figures
+from rag_rewards.metrics.agreement import Figure, Figures
 from rag_rewards.metrics.measurement import ErrorCount
 
 

@@ -19,7 +19,7 @@ import msgspec
 from rag_rewards.calibration.claims import claim_key, read_claim
 from rag_rewards.calibration.options import CalibrateOptions
 from rag_rewards.errors import RolloutError, UsageError, shorten
-from rag_rewards.metrics.label_agreement import label_of
+from rag_rewards.metrics.agreement import label_of
 from rag_rewards.metrics.measurement import MAX_LABELS, NO_LABEL, ErrorCounter
 from rag_rewards.rows import Chunk, ScoredRow, decode_line, line_id, line_key
 from rag_rewards.rows.column_map import read_columns

@@ -18,7 +18,7 @@ from rag_rewards.calibration.options import CalibrateOptions
 from rag_rewards.calibration.report import ScoreReport
 from rag_rewards.errors import SettingError, UsageError
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.metrics.label_agreement import Figure
+from rag_rewards.metrics.agreement import Figure
 from rag_rewards.rewards.decision_threshold import PREFIX, split_decision
 
 NLI_THRESHOLD = "citation.threshold"

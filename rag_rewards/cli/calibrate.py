@@ -30,7 +30,7 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console
 from rag_rewards.errors import OptionError, plain
-from rag_rewards.metrics.label_agreement import Figure, Figures
+from rag_rewards.metrics.agreement import Figure, Figures
 from rag_rewards.metrics.measurement import ErrorCount
 from rag_rewards.report.terminal import titled_table
 

@@ -88,7 +88,7 @@ def _part_of(rollout: Rollout, part: str) -> str:
     """
     if part == WHOLE:
         return rollout.parsed.visible.strip()
-    tags = Tags((part,), SectionStyle(unclosed="to_end"))
+    tags = Tags((part,), SectionStyle(tags="unclosed"))
     return rollout.parsed.cut(tags).content.get(part, "").strip()
 
 

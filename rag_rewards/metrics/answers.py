@@ -20,7 +20,7 @@ from rag_rewards.metrics.metric import (
     ratio,
     read_answer,
 )
-from rag_rewards.rewards.correctness import Ask, Correctness, token_f1
+from rag_rewards.rewards.correctness import CascadeUndecided, Correctness, token_f1
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
@@ -190,12 +190,12 @@ class CascadeAccuracy(MetricBase):
     """(1/N) Σ 1[the answer is right], where a judge decides on answers that rules leave undecided.
 
     Range 0 to 1. The rules are those of `matching.decide`. `judge_share` is the share of the
-    answers that the judge decides on; with ask="doubtful", these are also right ones that equal no
-    gold answer. The judge gets the question of ARENA. If several answers are required, the answer
-    must contain all of them.
+    answers that the judge decides on; with undecided="doubtful", these are also right ones that
+    equal no gold answer. The judge gets the question of ARENA. If several answers are required, the
+    answer must contain all of them.
     """
 
-    ask: Ask = "undecided"
+    undecided: CascadeUndecided = "judge"
     reads: Reads = "auto"
 
     name = "cascade"
@@ -203,11 +203,11 @@ class CascadeAccuracy(MetricBase):
     further_ratios = MappingProxyType({"judge_share": ("judged", "rows")})
 
     def needs(self, rollout: Rollout) -> Sequence[Need]:
-        correctness = Correctness("cascade", ask=self.ask)
+        correctness = Correctness("cascade", self.undecided)
         return correctness.needs(rollout, read_answer(rollout, self.reads))
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        correctness = Correctness("cascade", ask=self.ask)
+        correctness = Correctness("cascade", self.undecided)
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
             decision = correctness.decide(row, cache.answer(row, self.reads))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.evidence.needs import Need
@@ -36,8 +36,8 @@ A response ends in the extract if its generation stops at </extract>, as in LEAR
 _LARGEST = 700.0  # e^700 is finite
 _RELEVANCE = Tags(("relevance",))
 _LEAR = {
-    unclosed: Tags(("reason", "extract", "answer"), SectionStyle(unclosed=unclosed))
-    for unclosed in get_args(Unclosed)
+    "missing": Tags(("reason", "extract", "answer")),
+    "to_end": Tags(("reason", "extract", "answer"), SectionStyle("unclosed")),
 }
 _SCORES = ("precision", "recall", "f1", "rows")
 _MEANS = MappingProxyType({"precision": ("precision", "rows"), "recall": ("recall", "rows")})

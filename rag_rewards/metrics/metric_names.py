@@ -103,7 +103,8 @@ def _settings(metric: str, inside: str) -> dict[str, str]:
 
 
 def _hint(key: str, names: Sequence[str]) -> str:
-    if (replacement := REPLACED.get(key)) in names:
+    replacement = REPLACED[key].key.rpartition(".")[2] if key in REPLACED else ""
+    if replacement in names:
         return f" since version 0.8.0; use {replacement!r}"
     return did_you_mean(key, names) if names else "; it has no settings"
 

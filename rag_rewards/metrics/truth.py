@@ -21,7 +21,7 @@ from rag_rewards.metrics.metric import (
     ratio,
     read_answer,
 )
-from rag_rewards.rewards.correctness import Ask
+from rag_rewards.rewards.correctness import CascadeUndecided
 from rag_rewards.rewards.truthfulness import Outcome, Reasoning, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -44,7 +44,7 @@ class Verified:
     verifier: str
     normalizer: NormalizerName
     reads: Reads
-    ask: Ask
+    undecided: CascadeUndecided
 
     def __post_init__(self) -> None:
         self.outcome  # noqa: B018 (raises SettingError for an invalid verifier)
@@ -52,7 +52,8 @@ class Verified:
     @property
     def outcome(self) -> Outcome:
         """TruthRL's classification of answers."""
-        return Outcome(verifier=self.verifier, normalizer=self.normalizer, ask=self.ask)
+        undecided = self.undecided if self.is_cascade else "match"
+        return Outcome(verifier=self.verifier, normalizer=self.normalizer, undecided=undecided)
 
     @property
     def is_cascade(self) -> bool:
@@ -99,7 +100,7 @@ class Truthfulness(Verified, MetricBase):
     By default, the answer is the box, and a missing box is a hallucination. `verifier` is that of
     the recipe `truthrl`: judge (skipped after an exact match), cascade, exact, substring or f1>=x.
     With cascade, a judge decides on the answers that rules leave undecided (see the setting
-    `ask`), and `judge_share` is the share of these answers. A row whose verdict is missing is
+    `undecided`), and `judge_share` is the share of these answers. A row whose verdict is missing is
     excluded from all shares.
     """
 
@@ -109,7 +110,7 @@ class Truthfulness(Verified, MetricBase):
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
-    ask: Ask = "undecided"
+    undecided: CascadeUndecided = "judge"
 
     name = "truthfulness"
 
@@ -175,7 +176,7 @@ class TruthfulHelpfulness(Verified, MetricBase):
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
-    ask: Ask = "undecided"
+    undecided: CascadeUndecided = "judge"
 
     name = "ths"
 
@@ -192,7 +193,10 @@ class TruthfulHelpfulness(Verified, MetricBase):
     @property
     def _shares(self) -> Truthfulness:
         return Truthfulness(
-            verifier=self.verifier, normalizer=self.normalizer, reads=self.reads, ask=self.ask
+            verifier=self.verifier,
+            normalizer=self.normalizer,
+            reads=self.reads,
+            undecided=self.undecided,
         )
 
     @property
@@ -219,7 +223,7 @@ class ReasoningScore(Verified, MetricBase):
 
     The verdict `reasoning` is that of the component `reasoning` of the recipe `truthrl`. Further
     values are the same share of the responses whose answer is `correct`, `uncertain` or
-    `incorrect`; `verifier`, `normalizer`, `reads` and `ask` decide this as in
+    `incorrect`; `verifier`, `normalizer`, `reads` and `undecided` decide this as in
     `truthfulness`, and with `verifier=cascade`, `judge_share` has the same meaning as there.
     A blank response gets 0 without a verdict. Source: TruthRL, section 4.6, Tables 8 and 12.
     """
@@ -227,7 +231,7 @@ class ReasoningScore(Verified, MetricBase):
     verifier: str = "judge"
     normalizer: NormalizerName = "squad"
     reads: Reads = "box"
-    ask: Ask = "undecided"
+    undecided: CascadeUndecided = "judge"
 
     name = "reasoning-score"
     main_ratio = ("accepted", "rows")
@@ -335,7 +339,7 @@ class MajorityAtK(Verified, MetricBase):
     verifier: str = "exact"
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
-    ask: Ask = "undecided"
+    undecided: CascadeUndecided = "judge"
 
     unit = "group"
     gauge = _vote_gauge
@@ -383,7 +387,7 @@ class PassAtK(Verified, MetricBase):
     verifier: str = "exact"
     normalizer: NormalizerName = "squad"
     reads: Reads = "auto"
-    ask: Ask = "undecided"
+    undecided: CascadeUndecided = "judge"
 
     unit = "group"
     main_ratio = ("passed", "groups")

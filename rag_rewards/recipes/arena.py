@@ -122,12 +122,6 @@ _SOURCES = {
     "accuracy.normalizer": "ARENA, authors' code",
 }
 
-_TAGS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right; nested tags")
-_WORDS = HardenedSetting(True, (11, 24), "a format reward for empty sections or for '.'")
-_UNICODE = HardenedSetting(
-    "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
-)
-_EXTRA = HardenedSetting("reject", (1,), "an answer that lists every candidate answer")
 _FORMAT = ComponentInfo(
     "format",
     "1 if the response consists of exactly the required sections, in order; otherwise 0",
@@ -221,11 +215,8 @@ ARENA = RecipeDefinition(
     training=TRAINING,
     data=DATA,
     hardened={
-        "sections.repeated": _TAGS,
-        "format.words": _WORDS,
-        "accuracy.normalizer": _UNICODE,
-        "accuracy.undecided": shared.UNDECIDED,
-        "accuracy.extra": _EXTRA,
+        **shared.FORM,
+        **shared.LIST,
         "relevance.min_precision": HardenedSetting(
             0.5, (17, 18), "listing every document, which earns 0.5"
         ),
@@ -279,11 +270,8 @@ NAIVE_GRPO = RecipeDefinition(
     training=NAIVE_TRAINING,
     data=TrainingData(DATA.datasets, DATA.source),
     hardened={
-        "sections.repeated": _TAGS,
-        "format.words": _WORDS,
-        "accuracy.normalizer": _UNICODE,
-        "accuracy.undecided": shared.UNDECIDED,
-        "accuracy.extra": _EXTRA,
+        **shared.FORM,
+        **shared.LIST,
     },
     rejected=shared.REJECTED,
     loopholes=(

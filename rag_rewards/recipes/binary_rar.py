@@ -12,7 +12,8 @@ from rag_rewards.compose import weighted
 from rag_rewards.definition import ComponentInfo, HardenedSetting, Loophole, RecipeDefinition
 from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.recipes.turn_settings import EXACT_HARDENED, TURNS, exact_match
+from rag_rewards.recipes import shared
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS, exact_match
 from rag_rewards.reward import CorrectOf
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.contradiction import Consistency
@@ -59,7 +60,11 @@ BINARY_RAR = RecipeDefinition(
     summary="1 if no document contradicts the response, otherwise 0",
     source="Binary RAR, released code at d97ea69",
     output=OUTPUT,
-    parts={**TURNS, "answer": exact_match("answer"), "reward": Part(Consistency(), prefix="")},
+    parts={
+        **TURNS,
+        "answer": exact_match("answer"),
+        "reward": Part(Consistency(), prefix="", fixed=("chunk_words",)),
+    },
     build=binary_rar,
     fields=("documents", "turns", "verdicts.consistent"),
     components=(
@@ -71,7 +76,8 @@ BINARY_RAR = RecipeDefinition(
     prompt=PROMPT,
     training=TRAINING,
     hardened={
-        **EXACT_HARDENED,
+        **HARDENED,
+        **shared.LIST,
         "empty": HardenedSetting(
             0, (20, 46), "an empty text or a refusal, which no document contradicts"
         ),

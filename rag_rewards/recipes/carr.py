@@ -18,7 +18,8 @@ from rag_rewards.definition import (
 )
 from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.recipes.turn_settings import EXACT_HARDENED, TURNS, exact_match
+from rag_rewards.recipes import shared
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS, exact_match
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.rubrics import RubricReward, Rubrics
@@ -55,7 +56,7 @@ def carr(
     rubrics = replace(
         rubrics,
         answer=answer,
-        always=reward.normalize == "group_max" and reward.over == "all",
+        always=reward.normalize == "group_max",
         alpha=reward.alpha,
         reading=reading,
     )
@@ -85,7 +86,7 @@ CARR = RecipeDefinition(
     parts={
         **TURNS,
         "answer": exact_match("outcome"),
-        "rubrics": Part(Rubrics(), prefix=""),
+        "rubrics": Part(Rubrics(), prefix="", fixed=("max_cited",)),
         "reward": Part(RubricReward(Rubrics()), prefix=""),
     },
     build=carr,
@@ -112,9 +113,10 @@ CARR = RecipeDefinition(
     prompt=PROMPT,
     training=TRAINING,
     hardened={
-        **EXACT_HARDENED,
-        "over": HardenedSetting(
-            "right", (45,), "wrong rollouts whose rubrics lower the rewards of right ones"
+        **HARDENED,
+        **shared.LIST,
+        "normalize": HardenedSetting(
+            "right_max", (45,), "wrong rollouts whose rubrics lower the rewards of right ones"
         ),
         "cited_in": HardenedSetting(
             "shown",

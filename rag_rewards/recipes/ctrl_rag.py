@@ -109,7 +109,9 @@ def in_section(accuracy: AnswerMatch, sections: SectionStyle) -> AnswerMatch:
     return replace(accuracy, tags=Tags(("answer",), sections))
 
 
-PART_OF_ACCURACY = AnswerMatch(metric="substring", normalizer="lower", reads="response")
+PART_OF_ACCURACY = Part(
+    AnswerMatch(metric="substring", normalizer="lower", reads="response"), fixed=("extra",)
+)
 SOURCES = {
     "accuracy.metric": "CTRL-RAG, Eq. 3",
     "accuracy.normalizer": "CTRL-RAG, authors' leaderboard",
@@ -117,20 +119,18 @@ SOURCES = {
 }
 """The sources of the accuracy, which is also that of rag-total."""
 _LIKELIHOOD_PARTS = {
-    "likelihood": Part(ContrastiveLikelihood(), prefix=""),
+    "likelihood": Part(ContrastiveLikelihood(), prefix="", fixed=("tokens",)),
     "sections": SectionStyle(),
     "accuracy": PART_OF_ACCURACY,
 }
-HARDENED_SECTIONS = HardenedSetting("missing", (7, 12), "many answer sections, one of them right")
 HARDENED_ACCURACY = {
-    "accuracy.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
+    **shared.ANSWER,
     "accuracy.reads": HardenedSetting(
         "answer", (1, 9, 10), "a right answer anywhere in a long response"
     ),
-    "accuracy.undecided": shared.UNDECIDED,
 }
 _CLR = {
-    "sections.repeated": HARDENED_SECTIONS,
+    **shared.SECTIONS,
     "span": HardenedSetting("answer", (25, 31), "repeating documents in the thinking section"),
     **HARDENED_ACCURACY,
 }

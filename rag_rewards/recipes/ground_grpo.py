@@ -19,11 +19,10 @@ from rag_rewards.definition import (
 )
 from rag_rewards.prompts import LAYOUT, OutputForm, Prompt
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.recipes import trust_align
+from rag_rewards.recipes import shared, trust_align
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.format import Format, TagCount
-from rag_rewards.rewards.grounding import Grounding
-from rag_rewards.rewards.process import Process
+from rag_rewards.rewards.grounding import Grounding, Process
 from rag_rewards.rewards.refusal import RefusalDetector
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import Part, about
@@ -66,18 +65,16 @@ PROMPT = Prompt(LAYOUT, instruction=instruction)
 
 @dataclass(frozen=True)
 class ProcessTerm:
-    """Whether the reasoning is rewarded, and the weight of this reward."""
+    """The weight of the reward of the reasoning."""
 
-    enabled: Annotated[
-        bool,
-        about(
-            "reward reasoning that entails the answer or the refusal",
-            "Ground-GRPO, section 4.7: not in the main runs",
-        ),
-    ] = False
     weight: Annotated[
-        float, about("weight of the component process", "Ground-GRPO, Eq. 7: no weight")
-    ] = 1.0
+        float,
+        about(
+            "weight of the component process, which rewards reasoning that entails the answer or "
+            "the refusal; 0: there is no such component",
+            "Ground-GRPO, section 4.7: not in the main runs; Eq. 7 has the weight 1",
+        ),
+    ] = 0.0
 
 
 def ground_grpo(
@@ -100,7 +97,7 @@ def ground_grpo(
     if grounding.refusal:
         parts.append(Component(grounding, "refusal"))
     terms = [(1.0, part) for part in parts]
-    if process.enabled:
+    if process.weight:
         reasoning = Process(format, grounding.pattern)
         parts.append(reasoning)
         terms.append((process.weight, reasoning))
@@ -119,23 +116,18 @@ _PARTS = {
 }
 _STAGE1 = Grounding(_FORMAT, RefusalDetector(), refusal=False)
 _HARDENED = {
-    "sections.repeated": HardenedSetting(
-        "missing", (7, 12), "many answer sections, one of them right"
+    **shared.FORM,
+    "aggregate": HardenedSetting(
+        "strict",
+        (1, 17, 18, 25, 30),
+        "repeating the same right sentence, also with another document each time, and a list of "
+        "every candidate answer",
     ),
-    "format.words": HardenedSetting(True, (11, 24), "an answer that contains only '.'"),
-    "aggregate": HardenedSetting("answers", (25, 30), "repeating the same right sentence"),
-    "exact_match.normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
+    **shared.NORMALIZER,
     "exact_match.counts": HardenedSetting(
         "supported",
         (1, 2, 3, 30),
         "gold answers in lists, negations and quotations, which no citation supports",
-    ),
-    "exact_match.precise": HardenedSetting(True, (1, 30), "a list of every candidate answer"),
-    "citation.together": HardenedSetting(
-        True, (17, 18, 25), "repeating one statement with every document"
-    ),
-    "citation.every": HardenedSetting(
-        True, (17, 18), "citing each document in turn, in other words each time"
     ),
     "citation.minimal": HardenedSetting(True, (16, 17, 18), "citing every document"),
     "refusal.strict": HardenedSetting(True, (15,), "a refusal with an answer, or a quoted refusal"),
@@ -168,7 +160,7 @@ _LOOPHOLES = (
     ),
     Loophole(
         (31,),
-        "with process.enabled, reasoning that only contains the answer entails it, as the "
+        "with process.weight, reasoning that only contains the answer entails it, as the "
         "paper defines it",
         variants={31: ("answer-in-thinking",)},
     ),
@@ -192,7 +184,7 @@ _COMPONENTS = (
 _PROCESS = ComponentInfo(
     "process",
     "probability that the reasoning entails the answer or the refusal",
-    when="process.enabled",
+    when="process.weight",
 )
 
 _PAPER = "Ground-GRPO, section 3.1"

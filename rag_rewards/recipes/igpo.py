@@ -21,7 +21,7 @@ from rag_rewards.definition import (
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
-from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.igpo import CODE, IgpoReward, LikelihoodReader
@@ -97,7 +97,7 @@ IGPO = RecipeDefinition(
         **TURNS,
         "answer": Part(
             AnswerMatch("outcome", metric="f1"),
-            prefix="",
+            prefix="accuracy",
             fixed=("reads", "extra"),
             values={"metric": ("f1", "exact")},
         ),
@@ -106,13 +106,17 @@ IGPO = RecipeDefinition(
         "weights": Part(Weights(), prefix="gain"),
         "credit": CreditSettings(method="igpo"),
     },
-    sources={"metric": CODE, "normalizer": CODE, "credit.method": "IGPO, authors' code"},
+    sources={
+        "accuracy.metric": CODE,
+        "accuracy.normalizer": CODE,
+        "credit.method": "IGPO, authors' code",
+    },
     build=igpo,
     fields=("answers", "turns", "turn_logprobs"),
     components=(
         ComponentInfo(
             "outcome",
-            "token F1 of the answer, or bad_format without an answer or with unbalanced tags",
+            "token F1 of the answer, or bad_end without an answer or with unbalanced tags",
             -2.0,
         ),
         ComponentInfo(
@@ -130,8 +134,7 @@ IGPO = RecipeDefinition(
     data=TrainingData(("nq", "hotpotqa"), "authors' code at 745078b"),
     hardened={
         **HARDENED,
-        "normalizer": UNICODE,
-        "undecided": shared.UNDECIDED,
+        **shared.ANSWER,
         "gain.baseline": HardenedSetting(
             "empty",
             (40,),

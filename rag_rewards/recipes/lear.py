@@ -218,21 +218,16 @@ LEAR = RecipeDefinition(
     training=TRAINING,
     data=TrainingData(("nq",), "LEAR, section 4.1: 79.1k questions, 5 passages of 100 words"),
     hardened={
-        "sections.repeated": HardenedSetting(
-            "missing", (7, 12), "many answer sections, one of them right"
-        ),
-        "format.words": HardenedSetting(True, (11, 24), "sections that contain only '.'"),
-        "normalizer": HardenedSetting("unicode", (4, 6, 27, 28), "matching 3.14 with 314"),
-        "length.visible": HardenedSetting(True, (27, 28), "hidden text in a longer rationale"),
-        "undecided": shared.UNDECIDED,
+        **shared.FORM,
+        **shared.ANSWER,
         "length.gated": HardenedSetting(
             True, (23, 24), "a short extract from which the policy does not get the correct answer"
         ),
-        "length.distinct": HardenedSetting(
-            True, (25, 26), "a rationale that is longer because of repetition"
-        ),
-        "length.separated": HardenedSetting(
-            True, (23,), "a copy of the documents without spaces between the words"
+        "length.strict": HardenedSetting(
+            True,
+            (23, 25, 26, 27, 28),
+            "a rationale that is longer because of repetition or hidden text; a copy of the "
+            "documents without spaces between the words",
         ),
     },
     loopholes=(

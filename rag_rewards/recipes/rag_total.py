@@ -17,7 +17,7 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import ctrl_rag, shared
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.citation import CitationRecall
-from rag_rewards.rewards.cost import Cost
+from rag_rewards.rewards.length import Cost
 from rag_rewards.settings import Part, about
 from rag_rewards.text.sections import SectionStyle
 
@@ -67,7 +67,7 @@ RAG_TOTAL = RecipeDefinition(
         ComponentInfo("cost", "number of words above the budget, divided by the budget", 0.0, None),
     ),
     hardened={
-        "sections.repeated": ctrl_rag.HARDENED_SECTIONS,
+        **shared.SECTIONS,
         "citation.include_thinking": HardenedSetting(
             False, (19,), "citation markers in the thinking section"
         ),

@@ -22,7 +22,7 @@ from rag_rewards.definition import (
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
-from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS
 from rag_rewards.reward import Component, Reward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search import (
@@ -227,7 +227,7 @@ SEARCH_R1 = RecipeDefinition(
         "scheme": Part(SchemeSettings(), prefix=""),
         "answer": Part(
             AnswerMatch("outcome"),
-            prefix="",
+            prefix="accuracy",
             fixed=("reads",),
             values={"metric": ("exact", "substring", "f1")},
         ),
@@ -235,7 +235,7 @@ SEARCH_R1 = RecipeDefinition(
         "format": FormatWeights(),
         "searched": SearchedWeights(),
     },
-    sources={"metric": _CODE, "normalizer": _CODE},
+    sources={"accuracy.metric": _CODE, "accuracy.normalizer": _CODE},
     build=search_r1,
     fields=("answers", "turns"),
     components=(
@@ -259,9 +259,7 @@ SEARCH_R1 = RecipeDefinition(
     data=TrainingData(("nq", "hotpotqa"), "authors' code at a14dc3a: qa_search_train_merge.py"),
     hardened={
         **HARDENED,
-        "normalizer": UNICODE,
-        "undecided": shared.UNDECIDED,
-        "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
+        **shared.LIST,
         "retrieval.match": HardenedSetting(
             "words", (35,), "results in which the gold answer is only part of a word"
         ),

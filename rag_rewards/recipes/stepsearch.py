@@ -21,7 +21,7 @@ from rag_rewards.definition import (
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.search_r1 import OUTPUT, PROMPT, SEARCH_PROMPTS
-from rag_rewards.recipes.turn_settings import HARDENED, TURNS, UNICODE
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS
 from rag_rewards.reward import Component, CorrectOf, Reward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search import MalformedTurns
@@ -114,14 +114,16 @@ STEPSEARCH = RecipeDefinition(
     parts={
         **TURNS,
         "answer": Part(
-            AnswerMatch("answer", metric="f1"), prefix="", fixed=("metric", "reads", "extra")
+            AnswerMatch("answer", metric="f1"),
+            prefix="accuracy",
+            fixed=("metric", "reads", "extra"),
         ),
         "parts": Part(StepSearchReward(), prefix=""),
         "weights": Part(Weights(), prefix=""),
         "credit": CreditSettings(method="return"),
     },
     sources={
-        "normalizer": CODE,
+        "accuracy.normalizer": CODE,
         "credit.method": "ours: the authors train with PPO, which needs no groups",
     },
     build=stepsearch,
@@ -158,8 +160,7 @@ STEPSEARCH = RecipeDefinition(
     data=TrainingData(("musique",), "authors' code at 43215ba"),
     hardened={
         **HARDENED,
-        "normalizer": UNICODE,
-        "undecided": shared.UNDECIDED,
+        **shared.ANSWER,
         "keys.assign": HardenedSetting(
             "best", (49,), "a query that takes the place of an earlier one"
         ),

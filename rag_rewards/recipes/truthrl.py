@@ -9,7 +9,7 @@ the same; in the code, only in evaluation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from rag_rewards.compose import Mapped
 from rag_rewards.definition import (
@@ -89,29 +89,26 @@ def _timed(message: str, rollout: Rollout) -> str:
 class CombineReasoning:
     """The function that combines outcome and reasoning. It can be pickled and compared."""
 
-    enabled: Annotated[
-        bool,
-        about(
-            "add a judge's verdict on the reasoning to the reward",
-            "TruthRL, section 4.6: not in the main runs",
-        ),
-    ] = False
     combine: Annotated[
-        Combine,
+        Literal["none", Combine],
         about(
+            "how a judge's verdict on the reasoning changes the reward; none: not at all; "
             "multiplicative: outcome·(1 + reasoning); additive: outcome + λ·reasoning; "
             "conditional: 0 for a correct answer with bad reasoning, otherwise the outcome",
-            "TruthRL, section 4.6",
+            "TruthRL, section 4.6: not in the main runs",
         ),
-    ] = "multiplicative"
+    ] = "none"
     weight: Annotated[float, about("λ for combine=additive", "TruthRL, section 4.6")] = 0.5
 
     def __call__(self, outcome: float, reasoning: float) -> float:
+        if self.combine == "none":
+            return outcome
         return combine_reasoning(outcome, reasoning, self.combine, self.weight)
 
     @property
     def formula(self) -> str:
         return {
+            "none": "outcome",
             "multiplicative": "outcome·(1 + reasoning)",
             "additive": f"outcome + {self.weight:g}·reasoning",
             "conditional": "outcome·reasoning if outcome > 0 else outcome",
@@ -125,7 +122,7 @@ def truthrl(outcome: Outcome, reasoning: CombineReasoning) -> Recipe:
     """
     components: tuple[Reward, ...] = (outcome,)
     total: Reward = outcome
-    if reasoning.enabled:
+    if reasoning.combine != "none":
         components = (outcome, Reasoning())
         total = Mapped(reasoning, components, "reward", reasoning.formula)
     return Recipe("truthrl", components, total, correct=CorrectOf(outcome))
@@ -175,7 +172,7 @@ TRUTHRL = RecipeDefinition(
     output=OUTPUT,
     parts={"outcome": Part(Outcome(), prefix=""), "reasoning": CombineReasoning()},
     build=truthrl,
-    fields=("answers", "verdicts.outcome (verifier=judge or cascade, or undecided=judge)"),
+    fields=("answers", "verdicts.outcome (verifier=judge or cascade, or accuracy.undecided=judge)"),
     components=(
         ComponentInfo(
             "outcome",
@@ -186,7 +183,7 @@ TRUTHRL = RecipeDefinition(
             "reasoning",
             "1 if a judge accepts the reasoning, otherwise 0",
             values=(0, 1),
-            when="reasoning.enabled",
+            when="reasoning.combine",
         ),
     ),
     prompt=Prompt(message, instruction=instruction),
@@ -196,14 +193,11 @@ TRUTHRL = RecipeDefinition(
     model_free={"verifier": "exact"},
     hardened={
         "abstention.alone": HardenedSetting(True, (15, 32), "an abstention added to a wrong guess"),
-        "normalizer": HardenedSetting(
-            "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C"
-        ),
-        "undecided": shared.UNDECIDED,
+        **shared.ANSWER,
     },
     rejected={
         "box": {"first": "reads the thinking section, so that the box there can be a guess"},
-        "extra": {"allow": "accepts a list of every candidate answer"},
+        "accuracy.extra": {"allow": "accepts a list of every candidate answer"},
     },
     loopholes=(
         Loophole(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import get_args
 
 from rag_rewards.definition import HardenedSetting
-from rag_rewards.recipes.shared import UNDECIDED
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search import MalformedTurns
 from rag_rewards.settings import Part
@@ -23,8 +22,8 @@ def exact_match(name: str) -> Part:
     """Return the part of an exact match with the gold answers, on which no judge decides."""
     return Part(
         AnswerMatch(name),
-        prefix="",
-        fixed=("metric", "reads", "ask"),
+        prefix="accuracy",
+        fixed=("metric", "reads"),
         values={"undecided": ("match", "wrong")},
     )
 
@@ -37,14 +36,3 @@ HARDENED = {
     "malformed_penalty": HardenedSetting(0.1, (43,), "invalid turns until the limit"),
 }
 """The hardened settings of the reading of turns."""
-UNICODE = HardenedSetting(
-    "unicode", (4, 6, 27, 28), "matching 3.14 with 314 or C++ with C; invisible characters"
-)
-"""The hardened normalizer of an answer."""
-EXACT_HARDENED = {
-    **HARDENED,
-    "normalizer": UNICODE,
-    "undecided": UNDECIDED,
-    "extra": HardenedSetting("reject", (1,), "an answer that lists every candidate answer"),
-}
-"""The hardened settings of the reading of turns and of an exact match."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rag_rewards.errors import UsageError
+from rag_rewards.metrics.agreement import MetricAgreement, labels_of, metric_agreement
 from rag_rewards.metrics.intervals import RESAMPLES, Resampling
-from rag_rewards.metrics.label_agreement import MetricAgreement, labels_of, metric_agreement
 from rag_rewards.metrics.measurement import ErrorCount
 from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.report.comparison.values import measured_values

@@ -75,7 +75,6 @@ def reading_of(configuration: Configuration) -> Reading:
         dialect=settings.get("dialect", "auto"),
         error_texts=tuple(settings.get("error_texts", ())),
         query_fields=tuple(settings.get("query_fields", QUERY_FIELDS)),
-        tools=tuple(settings.get("tools.names", ())),
     )
 
 

@@ -13,9 +13,6 @@ from rag_rewards.rewards.correctness import list_match as list_match
 from rag_rewards.rewards.correctness import multiset_f1 as multiset_f1
 from rag_rewards.rewards.correctness import substring_match as substring_match
 from rag_rewards.rewards.correctness import token_f1 as token_f1
-from rag_rewards.rewards.cost import Cost as Cost
-from rag_rewards.rewards.cost import length_cost as length_cost
-from rag_rewards.rewards.cost import repetition_cost as repetition_cost
 from rag_rewards.rewards.document_relevance import Relevance as Relevance
 from rag_rewards.rewards.document_relevance import relevance as relevance
 from rag_rewards.rewards.document_relevance import relevance_ids as relevance_ids
@@ -28,7 +25,10 @@ from rag_rewards.rewards.format import TagCount as TagCount
 from rag_rewards.rewards.format import format_match as format_match
 from rag_rewards.rewards.format import tag_count as tag_count
 from rag_rewards.rewards.grounding import Grounding as Grounding
-from rag_rewards.rewards.process import Process as Process
+from rag_rewards.rewards.grounding import Process as Process
+from rag_rewards.rewards.length import Cost as Cost
+from rag_rewards.rewards.length import length_cost as length_cost
+from rag_rewards.rewards.length import repetition_cost as repetition_cost
 from rag_rewards.rewards.refusal import RefusalDetector as RefusalDetector
 from rag_rewards.rewards.refusal import refusal_reward as refusal_reward
 from rag_rewards.rewards.truthfulness import Outcome as Outcome

@@ -9,9 +9,7 @@ from typing import Annotated, Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rewards.correctness import (
-    ASK,
     UNDECIDED,
-    Ask,
     Correctness,
     Decision,
     Metric,
@@ -22,8 +20,7 @@ from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import (
-    EQUIVALENCES,
-    Equivalences,
+    NORMALIZER,
     Normalizer,
     NormalizerName,
     normalizer,
@@ -58,10 +55,9 @@ class AnswerMatch:
         Metric,
         about("how the answer is compared with the gold answers", "SQuAD v1.1, evaluation script"),
     ] = "exact"
-    normalizer: Annotated[
-        NormalizerName, about("text normalizer", "SQuAD v1.1, evaluation script")
-    ] = "squad"
-    equivalences: Annotated[Equivalences, about(*EQUIVALENCES)] = "none"
+    normalizer: Annotated[NormalizerName, about(NORMALIZER, "SQuAD v1.1, evaluation script")] = (
+        "squad"
+    )
     reads: Annotated[
         Reads,
         about(
@@ -81,12 +77,11 @@ class AnswerMatch:
     ] = "allow"
     tags: Tags = Tags(("answer",))
     scope: Literal["rollout"] = "rollout"
-    ask: Annotated[Ask, about(*ASK)] = "undecided"
 
     @cached_property
     def correctness(self) -> Correctness:
         """How the text that is read is compared."""
-        return Correctness(self.metric, self.undecided, self.ask, self.extra, self.name)
+        return Correctness(self.metric, self.undecided, self.extra, self.name)
 
     @cached_property
     def is_decided(self) -> bool:
@@ -117,11 +112,7 @@ class AnswerMatch:
 
     @property
     def normalize(self) -> Normalizer:
-        return normalizer(
-            self.normalizer,
-            equivalences=self.equivalences,
-            spellings=self.metric == "exact",
-        )
+        return normalizer(self.normalizer, spellings=self.metric == "exact")
 
     def read(self, rollout: Rollout) -> str | None:
         """Return the text that is compared, or None if the response has none."""

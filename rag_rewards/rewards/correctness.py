@@ -26,25 +26,21 @@ if TYPE_CHECKING:
 
 Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
 Extra = Literal["allow", "reject"]
-Undecided = Literal["match", "wrong", "judge"]
+Undecided = Literal["match", "wrong", "judge", "doubtful"]
 """What decides on an answer.
 
-match  the metric alone, as published
-wrong  `matching.decide`; an undecided answer is wrong
-judge  `matching.decide`; a judge decides on an undecided answer
+match     the metric alone, as published
+wrong     `matching.decide`; an undecided answer is wrong
+judge     `matching.decide`; a judge decides on an undecided answer
+doubtful  as judge; a judge also decides on a right answer that equals no gold answer
 """
-Ask = Literal["undecided", "doubtful"]
-"""Answers that a judge decides on: undecided ones, or also right ones that equal no gold answer."""
-
+CascadeUndecided = Literal["judge", "doubtful"]
+"""Answers that a judge decides on with the metric `cascade`, see `Undecided`."""
 UNDECIDED = (
-    "match: the comparison alone decides; wrong and judge: an answer is right only if every word "
-    "of it is explained; one that is neither right nor wrong is wrong, or a judge decides",
+    "match: the comparison alone decides; others: an answer is right only if every word of it is "
+    "explained; one that is neither right nor wrong is wrong (wrong), or a judge decides (judge); "
+    "doubtful: a judge, also with cascade, decides on right ones that equal no gold answer too",
     "ours: match, as published",
-)
-ASK = (
-    "answers that a judge decides on, where one decides; undecided: those that are neither right "
-    "nor wrong; doubtful: also right ones that equal no gold answer",
-    "ours: the fewest questions",
 )
 Required = tuple[tuple[str, ...], ...]
 Compare = Callable[[str, str, str, str], float]
@@ -99,8 +95,7 @@ class Correctness:
 
     metric     `exact`, `substring`, `f1`, `lenient`, `judge` or `cascade`. The best alias counts.
                With several required answers, `f1` is the mean, and the others require all of them
-    undecided  see `Undecided`, for `exact`, `substring` and `f1`
-    ask        answers that a judge decides on, see `Ask`
+    undecided  see `Undecided`, for `exact`, `substring` and `f1`; `cascade` reads `doubtful`, too
     extra      `exact` with several required answers: whether the list may contain other items
     component  name of the verdict of a judge
     asks       the question for the judge: that of ARENA, or that of TruthRL (`outcome`)
@@ -110,7 +105,6 @@ class Correctness:
 
     metric: Metric = "exact"
     undecided: Undecided = "match"
-    ask: Ask = "undecided"
     extra: Extra = "allow"
     component: str = "accuracy"
     asks: Literal["accuracy", "outcome"] = "accuracy"
@@ -125,7 +119,7 @@ class Correctness:
     def can_ask(self) -> bool:
         """Whether a judge can decide on an answer."""
         return self.metric in ("judge", "cascade") or (
-            self.is_decided and self.undecided == "judge"
+            self.is_decided and self.undecided in ("judge", "doubtful")
         )
 
     def needs(self, rollout: Rollout, text: str | None) -> list[Need]:
@@ -157,7 +151,7 @@ class Correctness:
             context = tuple([document.text for document in rollout.documents or ()])
         value, reason = _rules()(text, rollout.gold, rollout.question or "", context)
         is_doubtful = value == "undecided" or (
-            self.ask == "doubtful" and value == "right" and reason != "equal"
+            self.undecided == "doubtful" and value == "right" and reason != "equal"
         )
         return Decision(value, reason, self.can_ask and is_doubtful)
 

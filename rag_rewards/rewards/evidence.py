@@ -20,8 +20,7 @@ from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
 from rag_rewards.text.normalize import (
     EDGES,
-    EQUIVALENCES,
-    Equivalences,
+    NORMALIZER,
     NormalizerName,
     fold,
     normalizer,
@@ -31,7 +30,7 @@ from rag_rewards.text.sections import SectionStyle, Tags, cut
 
 Part = Literal["rationale", "evidence", "full"]
 _SECTION: dict[str, str] = {"rationale": "reason", "evidence": "extract", "full": "answer"}
-_OUTPUT = Tags(("answer",), SectionStyle(unclosed="to_end"))
+_OUTPUT = Tags(("answer",), SectionStyle(tags="unclosed"))
 
 
 def rationale_length(rationale: int, evidence: int, tau: float = 0.5) -> float:
@@ -95,10 +94,14 @@ class MaskedAnswer:
     ] = "generate"
     required: bool = True
     normalizer: Annotated[
-        NormalizerName, about("text normalizer", "SQuAD v1.1, evaluation script, whose F1 it is")
+        NormalizerName,
+        about(
+            NORMALIZER,
+            "SQuAD v1.1, evaluation script, whose F1 it is",
+            key="accuracy.normalizer",
+        ),
     ] = "squad"
     name: str = "answer_full"
-    equivalences: Annotated[Equivalences, about(*EQUIVALENCES)] = "none"
     temperature: Annotated[
         float,
         about(
@@ -125,6 +128,7 @@ class MaskedAnswer:
             "match: the F1 of an answer counts; wrong: 1 for an answer that is right because every "
             "word of it is explained, else 0",
             "LEAR, Eq. 5: match",
+            key="accuracy.undecided",
         ),
     ] = "match"
 
@@ -138,7 +142,7 @@ class MaskedAnswer:
         return [MaskedAnswersNeed(self.part, self.temperature, self.max_tokens, self.tags)]
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(normalizer(self.normalizer, equivalences=self.equivalences))
+        forms = GoldForms(normalizer(self.normalizer))
         return [self._score(rollout, forms) for rollout in rollouts]
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
@@ -281,26 +285,17 @@ class Lengths:
     ] = None
     count: Callable[[str], int] | None = None
     gated_by: MaskedAnswer | None = None
-    distinct: Annotated[
+    strict: Annotated[
         bool,
         about(
-            "do not count repeated words and words of the documents as rationale",
-            "ours: off, as published",
-        ),
-    ] = False
-    separated: Annotated[
-        bool,
-        about(
-            "count the words of an extract also if no space separates them, as in of_the_city",
+            "of the rationale, count only words that a reader sees and that repeat neither earlier "
+            "ones nor the documents; of the extract, also words that no space separates, as in "
+            "of_the_city",
             "ours: off, as published",
         ),
     ] = False
     name: str = "length"
     scope: Literal["rollout"] = "rollout"
-    visible: Annotated[
-        bool,
-        about("in the rationale, only what a reader sees counts", "ours: off, as published"),
-    ] = False
 
     def __post_init__(self) -> None:
         try:
@@ -338,13 +333,11 @@ class Lengths:
     ) -> Score:
         content = rollout.parsed.cut(self.tags).content
         reason, extract = content.get("reason", ""), content.get("extract", "")
-        if self.visible:
-            reason = shown(reason)
-        if self.distinct:
-            reason = _own_words(reason, [document.text for document in rollout.documents or ()])
+        texts = [document.text for document in rollout.documents or ()]
+        if self.strict:
+            reason = _own_words(shown(reason), texts)
         r, e = count(reason), count(extract)
-        if self.separated:
-            texts = [document.text for document in rollout.documents or ()]
+        if self.strict:
             e = max(e, separated_length(extract, texts, passages))
         if not r or not e or shut:
             rationale = evidence = 0.0

@@ -28,13 +28,13 @@ from rag_rewards.rewards.format import Format
 from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.citations import CITATION, PATTERN, compiled, split_valid
+from rag_rewards.text.citations import CITATION, PATTERN, compiled, split_valid, strip_markers
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
-from rag_rewards.text.normalize import EQUIVALENCES, Equivalences, NormalizerName, normalizer, squad
+from rag_rewards.text.normalize import NORMALIZER, NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, merged, statements
 
-Aggregate = Literal["sum", "mean", "answers"]
+Aggregate = Literal["sum", "mean", "answers", "strict"]
 JudgeBy = Literal["nli", "gold"]
 EarnedBy = Literal["any", "grounded"]
 Counts = Literal["mentioned", "supported"]
@@ -68,7 +68,10 @@ class Grounding:
         Aggregate,
         about(
             "sum or mean over the statements; answers: each required answer counts once, at its "
-            "best statement",
+            "best statement; strict: as answers, but each additional item of a list lowers the "
+            "reward, equal statements are one statement with all their citations, and the citation "
+            "of an answer is correct only if it is correct in each statement that contains the "
+            "answer and a citation",
             "Ground-GRPO, Eq. 1 and 2, Figure 1",
         ),
     ] = "sum"
@@ -137,12 +140,8 @@ class Grounding:
     ] = "any"
     normalizer: Annotated[
         NormalizerName,
-        about("text normalizer", "Trust-Score, authors' code", key="exact_match.normalizer"),
+        about(NORMALIZER, "Trust-Score, authors' code", key="accuracy.normalizer"),
     ] = "squad"
-    equivalences: Annotated[
-        Equivalences,
-        about(*EQUIVALENCES, key="exact_match.equivalences"),
-    ] = "none"
     counts: Annotated[
         Counts,
         about(
@@ -152,31 +151,6 @@ class Grounding:
             key="exact_match.counts",
         ),
     ] = "mentioned"
-    precise: Annotated[
-        bool,
-        about(
-            "with aggregate=answers, each additional item of a list lowers the reward",
-            "ours: off, as published",
-            key="exact_match.precise",
-        ),
-    ] = False
-    together: Annotated[
-        bool,
-        about(
-            "count equal statements as one statement with all their citations",
-            "ours: off, as published",
-            key="citation.together",
-        ),
-    ] = False
-    every: Annotated[
-        bool,
-        about(
-            "with aggregate=answers, the citation of an answer is correct only if it is correct "
-            "in each statement that contains the answer and a citation",
-            "ours: off, as published",
-            key="citation.every",
-        ),
-    ] = False
     pattern: Annotated[str, about(*PATTERN, key="citation.pattern")] = CITATION
     name: str = "grounding"
     scope: Literal["rollout"] = "rollout"
@@ -226,7 +200,7 @@ class Grounding:
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 
     def _forms(self) -> GoldForms:
-        return GoldForms(normalizer(self.normalizer, equivalences=self.equivalences))
+        return GoldForms(normalizer(self.normalizer))
 
     def _answerable(self, rollout: Rollout) -> bool:
         if rollout.answerable is None:
@@ -258,7 +232,7 @@ class Grounding:
         answer = shown(answer) if self.counts == "supported" else answer
         count = len(rollout.documents or ()) or None
         parts = statements(answer, pattern, items=items, uncut=uncut, documents=count)
-        return merged(parts) if self.together else parts
+        return merged(parts) if self.aggregate == "strict" else parts
 
     def _refused(
         self, rollout: Rollout, answer: str, parts: Sequence[Statement]
@@ -409,7 +383,7 @@ class Grounding:
 
     def _credit(self, rollout: Rollout, checked: Sequence[CheckedStatement]) -> tuple[float, float]:
         """Return the exact match and the citation credit of the whole answer (Eq. 1 and 2)."""
-        if self.aggregate == "answers":
+        if self.aggregate in ("answers", "strict"):
             return self._credit_answers(rollout, checked)
         credits = [
             (self.match, self.good if item.sufficient else self.bad_penalty)
@@ -433,13 +407,13 @@ class Grounding:
                 matched += self.match
                 cited += self.good if is_cited else self.bad_penalty
         n = supported_answers(rollout)
-        if self.precise and rollout.answer_kind == "list":
+        if self.aggregate == "strict" and rollout.answer_kind == "list":
             n = max(n, len(checked))
         return matched / n, cited / n
 
     def _is_cited(self, stating: Sequence[CheckedStatement]) -> bool:
         """Return whether the statements of one required answer have a correct citation."""
-        if not self.every:
+        if self.aggregate != "strict":
             return any(item.sufficient for item in stating)
         cited = [item.sufficient for item in stating if item.statement.cited]
         return bool(cited) and all(cited)
@@ -464,3 +438,41 @@ def _score(
 def _contains(normal: str, raw: str, gold: str, alias: str) -> bool:
     """Return whether a text contains an alias; as written if the alias has no normalized form."""
     return gold in normal if gold else alias.strip().casefold() in raw.casefold()
+
+
+# --- process -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+@check_choices
+class Process:
+    """The probability that the reasoning entails the decision, 0 without the format.
+
+    The reasoning is the section `think`. The decision is the answer section without its markers.
+    Raises DataError if the entailment is missing. Source: Ground-GRPO, section 4.7, Eq. 7.
+    """
+
+    format: Format
+    pattern: str = CITATION
+    name: str = "process"
+    scope: Literal["rollout"] = "rollout"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return [self._need(rollout)] if self.format.of(rollout) else []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [self._score(rollout) for rollout in rollouts]
+
+    def _need(self, rollout: Rollout) -> EntailmentNeed:
+        content = rollout.parsed.cut(self.format.tags).content
+        decision = strip_markers(content["answer"], compiled(self.pattern))
+        return EntailmentNeed(content["think"].strip(), decision)
+
+    def _score(self, rollout: Rollout) -> Score:
+        if not self.format.of(rollout):
+            return Score(0.0)
+        need = self._need(rollout)
+        probability = rollout.entailment(need.premise, need.hypothesis)
+        if probability is None:
+            raise need.unmet()
+        return Score(probability)

@@ -309,7 +309,7 @@ def _has_words(text: str | None) -> bool:
 class IgpoReward:
     """The components of IGPO's reward. The value is the outcome.
 
-    outcome    F1 of the answer with the gold answers, or `bad_format`
+    outcome    F1 of the answer with the gold answers, or `bad_end`
     info_gain  gain of each turn but the last one
     prior, posterior  likelihood of the gold answer before the first turn, and after the last search
 
@@ -379,8 +379,9 @@ class IgpoReward:
             key="outcome.tokens",
         ),
     ] = "multiset"
-    bad_format: Annotated[
-        float, about("outcome of a rollout without an answer, or with unbalanced tags", CODE)
+    bad_end: Annotated[
+        float,
+        about("outcome of a rollout without an answer, or with unbalanced tags", CODE),
     ] = -2.0
     reading: Reading = READING
     repeated: Annotated[RepeatedAnswer, about(*REPEATED_ANSWER, key="repeated_answer")] = "last"
@@ -435,12 +436,12 @@ class IgpoReward:
         return PartScore(outcome, components, correct, details, entries=entries)
 
     def _outcome(self, rollout: Rollout, run: Trajectory, text: str | None, value: float) -> float:
-        """Return the value of the answer, or `bad_format`."""
+        """Return the value of the answer, or `bad_end`."""
         if self.tokens == "set" and self.answer.metric == "f1" and not self.answer.is_decided:
             of_answers = [set_f1(text or "", aliases) for aliases in rollout.gold]
             value = math.fsum(of_answers) / len(of_answers)
         is_valid = is_balanced(run) and (value or _has_words(text))
-        return value if is_valid else self.bad_format
+        return value if is_valid else self.bad_end
 
     def _likelihoods(self, rollout: Rollout, run: Trajectory) -> TurnLikelihoods | None:
         """Return the likelihoods; None for one turn without evidence, which needs none."""

@@ -40,7 +40,6 @@ from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 _SERVER = "CaRR, released code at c97e7e8: launch_server.py"
 _SCRIPT = "CaRR, released code at c97e7e8: training_run_4b-C-GRPO-rubric0.3.sh"
-Over = Literal["all", "right"]
 CitedIn = Literal["text", "shown"]
 
 
@@ -285,46 +284,40 @@ class RubricReward(Composite):
         float, about("weight of the rubrics in the reward of a right answer", _SCRIPT, ge=0, le=1)
     ] = 0.3
     normalize: Annotated[
-        Literal["group_max", "none"],
+        Literal["group_max", "right_max", "none"],
         about(
-            "group_max: divide the share of the rubrics by the greatest one of the group; none: do "
-            "not, as --rubric-only-positive of the released code",
+            "what the share of the rubrics is divided by; group_max: the greatest share of the "
+            "group; right_max: the greatest one of a right answer of the group, so that no rubric "
+            "of the others is judged; none: nothing, as --rubric-only-positive of the released "
+            "code",
             f"{_SCRIPT}: --normalize-rubric-reward",
         ),
     ] = "group_max"
-    over: Annotated[
-        Over,
-        about(
-            "with normalize=group_max, rollouts among which the greatest share is; right: those "
-            "with a right answer, so that no rubric of the others is judged",
-            "CaRR, released code at c97e7e8: all",
-        ),
-    ] = "all"
     label: str = ""
 
     @property
     def scope(self) -> Scope:
-        return "group" if self.normalize == "group_max" else "rollout"
+        return "rollout" if self.normalize == "none" else "group"
 
     def __repr__(self) -> str:
-        among = " of right rollouts" if self.over == "right" else ""
+        among = " of right rollouts" if self.normalize == "right_max" else ""
         share = "rubrics" if self.normalize == "none" else f"rubrics/(greatest rubrics{among})"
         return f"outcome·({1 - self.alpha:g} + {self.alpha:g}·{share})"
 
     def values(self, batch: Batch) -> list[Value]:
         scores = batch(self.reward)
         out: list[Value] = [None] * len(scores)
-        groups = batch.groups if self.normalize == "group_max" else [range(len(scores))]
+        groups = [range(len(scores))] if self.normalize == "none" else batch.groups
         for group in groups:
             best = max((self._share(scores[i]) for i in group), default=0.0)
-            scale = best if self.normalize == "group_max" else 1.0
+            scale = 1.0 if self.normalize == "none" else best
             for i in group:
                 out[i] = self._value(scores[i], scale)
         return out
 
     def _share(self, score: Score) -> float:
         """Return R_r as far as it counts for the greatest one."""
-        if self.over == "right" and not score.components["outcome"]:
+        if self.normalize == "right_max" and not score.components["outcome"]:
             return 0.0
         return score.components["rubrics"] or 0.0
 

@@ -12,10 +12,8 @@ from rag_rewards.errors import DataError, SettingError, check_choice
 from rag_rewards.evidence.needs import Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.correctness import (
-    ASK,
     EMPTY,
     UNDECIDED,
-    Ask,
     Correctness,
     Decision,
     Required,
@@ -28,8 +26,7 @@ from rag_rewards.text.boxed import first_box, last_box
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.latex import plain_latex
 from rag_rewards.text.normalize import (
-    EQUIVALENCES,
-    Equivalences,
+    NORMALIZER,
     Normalizer,
     NormalizerName,
     normalizer,
@@ -201,22 +198,21 @@ class Outcome:
             key="abstention.alone",
         ),
     ] = False
-    normalizer: Annotated[NormalizerName, about("text normalizer", "TruthRL, authors' code")] = (
-        "squad"
-    )
-    equivalences: Annotated[Equivalences, about(*EQUIVALENCES)] = "none"
-    undecided: Annotated[Undecided, about(*UNDECIDED)] = "match"
+    normalizer: Annotated[
+        NormalizerName, about(NORMALIZER, "TruthRL, authors' code", key="accuracy.normalizer")
+    ] = "squad"
+    undecided: Annotated[Undecided, about(*UNDECIDED, key="accuracy.undecided")] = "match"
     extra: Annotated[
         Literal["allow", "reject"],
         about(
             "several required answers; reject: an exact match is a list of the same items; allow: "
             "the list can contain other items",
             "TruthRL, Table 11: exactly the same items",
+            key="accuracy.extra",
         ),
     ] = "reject"
     name: str = "outcome"
     scope: Literal["rollout"] = "rollout"
-    ask: Annotated[Ask, about(*ASK)] = "undecided"
     correct_rate: Annotated[
         float,
         about(_RATE.format("x0", "correct"), _UNSET, key="geometric.correct_rate", ge=0, le=1),
@@ -261,7 +257,6 @@ class Outcome:
         return Correctness(
             metric,  # type: ignore[arg-type]
             self.undecided,
-            self.ask,
             self.extra,
             self.name,
             asks="outcome",
@@ -411,7 +406,6 @@ class Outcome:
     def normalize(self) -> Normalizer:
         return normalizer(
             self.normalizer,
-            equivalences=self.equivalences,
             spellings=self.verifier == "exact",
         )
 

@@ -4,7 +4,7 @@ lower      lower case, without `*`                         (CTRL-RAG's leaderboa
 squad      lower case, without ASCII punctuation and articles (SQuAD, HotpotQA, Search-R1, TruthRL)
 triviaqa   as squad, but punctuation becomes a space       (TriviaQA, ARENA)
 Unicode()  case folding and NFKC; removes the punctuation of every script at word edges, but keeps
-           3.14, -5, C++ and C#
+           3.14, -5, C++ and C# (`unicode`); reads accents, numbers and dates alike (`spelling`)
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from rag_rewards.text import quantities
 from rag_rewards.text.citations import compiled
 
 Normalizer = Callable[[str], str]
-NormalizerName = Literal["lower", "squad", "triviaqa", "unicode"]
-Equivalences = Literal["none", "spelling"]
-"""What `unicode` reads as equal, besides its own rules; spelling: accents, numbers and dates."""
-EQUIVALENCES = (
-    "with the normalizer unicode; spelling: read São as Sao, 1 million as 1,000,000, and 5 March "
-    "1999 as 1999-03-05",
-    "ours: none, as published",
+NormalizerName = Literal["lower", "squad", "triviaqa", "unicode", "spelling"]
+NORMALIZER = (
+    "text normalizer; spelling: as unicode, and São is read as Sao, 1 million as 1,000,000, and "
+    "5 March 1999 as 1999-03-05"
 )
+"""The meaning of a setting with these names."""
 
 ARTICLES = frozenset(("a", "an", "the"))
 EDGES = ".,;:!?()[]{}\"'*_`—。，、；：！？“”‘’«»「」『』…"
@@ -131,7 +129,7 @@ _NO_ACCENTS = _NoAccents()
 
 @dataclass(frozen=True)
 class Unicode:
-    """The `unicode` normalizer.
+    """The normalizers `unicode` and, with `equivalences`, `spelling`.
 
     It applies NFKC and case folding; removes zero-width characters, control characters, citation
     markers and articles; replaces typographic quotes and dashes with ASCII; and folds look-alike
@@ -139,7 +137,7 @@ class Unicode:
     but keeps what has a meaning (3.14, -5, 50%, C++, C#). Raised and lowered digits are digits only
     beside a letter (H₂O); 10⁶ is read as 10^6. Articles stay where nothing else remains.
 
-    equivalences  `spelling`: read São as Sao, 1 million as 1,000,000, 5 March 1999 as 1999-03-05
+    equivalences  read São as Sao, 1 million as 1,000,000, 5 March 1999 as 1999-03-05
     spellings     read U.S. as US, 1,000 as 1000 and Coca-Cola as Coca Cola
 
     NFKC is quadratic in a run of combining marks, so that runs are cut at 30 before it.
@@ -148,19 +146,18 @@ class Unicode:
     ('paris', 'c++ answer -5', '巴黎')
     """
 
-    equivalences: Equivalences = "none"
+    equivalences: bool = False
     spellings: bool = False
 
     def __call__(self, text: str) -> str:
         text = fold(with_words_for_signs(text) if self.spellings else text)
-        is_folded = self.equivalences == "spelling"
-        if is_folded and not text.isascii():
+        if self.equivalences and not text.isascii():
             split = unicodedata.normalize("NFD", text)
             text = _unmixed(unicodedata.normalize("NFC", split.translate(_NO_ACCENTS)))
         words = [strip_edges(word) for word in MARKER.sub(" ", text).split()]
         words = [word for word in words if word]
         words = _without_articles(words)
-        if is_folded:
+        if self.equivalences:
             words = quantities.numbers(quantities.dates(" ".join(words)).split())
         normal = " ".join(words)
         return one_spelling(normal) if self.spellings else normal
@@ -298,12 +295,10 @@ def _unicode_patterns() -> tuple[Any, Any]:
     return marks, invisible
 
 
-def normalizer(
-    name: str = "squad", *, equivalences: Equivalences = "none", spellings: bool = False
-) -> Normalizer:
-    """Return the normalizer of this name. The options apply to `unicode` only."""
-    if name == "unicode":
-        return Unicode(equivalences, spellings)
+def normalizer(name: str = "squad", *, spellings: bool = False) -> Normalizer:
+    """Return the normalizer of this name. `spellings` applies to `unicode` and `spelling` only."""
+    if name in ("unicode", "spelling"):
+        return Unicode(name == "spelling", spellings)
     return {"lower": lower, "squad": squad, "triviaqa": triviaqa}[name]
 
 

@@ -16,17 +16,15 @@ from rag_rewards.text.thinking import may_have_square_tags, replace_thinking
 class SectionStyle(msgspec.Struct, frozen=True):
     """How tags are read."""
 
-    ignore_case: Annotated[
-        bool, about("read <ANSWER> as <answer>", "ours: tags as the prompt writes them")
-    ] = False
-    unclosed: Annotated[
-        Literal["missing", "to_end"],
+    tags: Annotated[
+        Literal["exact", "unclosed", "lenient"],
         about(
-            "section without a closing tag; missing: it counts as missing; to_end: the last "
-            "section ends at the end of the response",
+            "exact: pairs of tags as the prompt writes them; unclosed: the last section can lack "
+            "its closing tag, as after a stop string, and ends with the response; lenient: also "
+            "<ANSWER> is read as <answer>",
             "ours: a response that a limit ended has no answer",
         ),
-    ] = "missing"
+    ] = "exact"
     repeated: Annotated[
         Literal["first", "missing"],
         about(
@@ -88,7 +86,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
     def counts(self) -> dict[str, int]:
         """The number of occurrences of every opening and closing tag in the whole text."""
         places = _tags_in(self._text.split("<"), self._tags)
-        if self._tags.style.unclosed == "to_end":
+        if self._tags.style.tags != "exact":
             _cut_any(self._text, self._tags, places)  # adds the closing tag of the last section
         return Counter(f"<{tag}>" for tag, _, _ in places)
 
@@ -162,7 +160,7 @@ _TagPlaces = list[tuple[str, int, int]]
 def _tags_in(pieces: list[str], tags: Tags) -> _TagPlaces:
     """Return the tags of the recipe in a text that is split at its opening brackets."""
     places: _TagPlaces = []
-    all_tags, longest, fold = tags.all_tags, tags.longest, tags.style.ignore_case
+    all_tags, longest, fold = tags.all_tags, tags.longest, tags.style.tags == "lenient"
     at = len(pieces[0])
     for piece in pieces[1:]:
         close = piece.find(">", 0, longest)
@@ -219,7 +217,7 @@ def _cut_any(text: str, tags: Tags, places: _TagPlaces) -> Cut:
                 opened[name] = end
             if name == "think":
                 thinking = end
-    if style.unclosed == "to_end" and thinking < 0:
+    if style.tags != "exact" and thinking < 0:
         last = _close_last(text, content, opened, style)
         if last:
             places.append(last)
@@ -241,7 +239,7 @@ _THOUGHT_TEXT_OF_ANY_CASE = re.compile(_THOUGHT_TEXT.pattern, re.DOTALL | re.IGN
 
 def _without_thinking(inside: str, style: SectionStyle) -> str:
     """Return a section without <think>…</think>. An unclosed <think> extends to the end."""
-    return (_THOUGHT_TEXT_OF_ANY_CASE if style.ignore_case else _THOUGHT_TEXT).sub("", inside)
+    return (_THOUGHT_TEXT_OF_ANY_CASE if style.tags == "lenient" else _THOUGHT_TEXT).sub("", inside)
 
 
 def _close_last(
@@ -251,7 +249,7 @@ def _close_last(
     last = max((name for name in opened if name not in content), key=opened.__getitem__, default="")
     closing = f"</{last}>"
     tail = text[-len(closing) :]
-    if style.ignore_case:
+    if style.tags == "lenient":
         tail = tail.lower()
     torn = next((n for n in range(len(closing) - 1, 0, -1) if tail.endswith(closing[:n])), 0)
     end = len(text) - torn

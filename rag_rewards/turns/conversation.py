@@ -24,16 +24,13 @@ def split_messages(
     messages: Sequence[Message],
     dialect: Dialect,
     fields: Collection[str] = QUERY_FIELDS,
-    names: Collection[str] = (),
 ) -> list[Turn]:
     """Return a turn for each assistant message, without its answer and the queries in its words.
 
     Tool messages after it are its results, in the order of its calls. A user message after it is
     its observation. Messages before the first assistant message belong to the prompt.
     """
-    return [
-        _turn(message, replies, dialect, fields, names) for message, replies in exchanges(messages)
-    ]
+    return [_turn(message, replies, dialect, fields) for message, replies in exchanges(messages)]
 
 
 def exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Message]]]:
@@ -52,11 +49,7 @@ def exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message, list[Messa
 
 
 def _turn(
-    message: Message,
-    replies: list[Message],
-    dialect: Dialect,
-    fields: Collection[str],
-    names: Collection[str],
+    message: Message, replies: list[Message], dialect: Dialect, fields: Collection[str]
 ) -> Turn:
     reasoning = message.reasoning_content
     turn = Turn(
@@ -67,7 +60,7 @@ def _turn(
     )
     if dialect is not TOOLS:
         return msgspec.structs.replace(turn, results=_block_results(replies, dialect))
-    calls = read_calls(message.tool_calls, fields, names)
+    calls = read_calls(message.tool_calls, fields)
     return msgspec.structs.replace(
         turn,
         queries=tuple(query for call in calls for query in call.queries),
@@ -141,34 +134,34 @@ class Call(NamedTuple):
     id: str | None = None
 
 
-def read_calls(
-    tool_calls: Any, fields: Collection[str] = QUERY_FIELDS, names: Collection[str] = ()
-) -> list[Call]:
-    """Return the calls of a message. With `names`, only these tools are searches.
+def read_calls(tool_calls: Any, fields: Collection[str] = QUERY_FIELDS) -> list[Call]:
+    """Return the calls of a message. A field `TOOL.ARGUMENT` is that of the tool of this name.
 
     >>> read_calls([{"function": {"name": "search", "arguments": '{"query": "Paris"}'}}])
     [Call(kind='search', queries=('Paris',), id=None)]
     """
     if not isinstance(tool_calls, list):
         return [] if tool_calls is None else [Call("bad")]
-    return [_read(call, fields, names) for call in tool_calls]
+    return [_read(call, fields) for call in tool_calls]
 
 
-def _read(call: Any, fields: Collection[str], names: Collection[str]) -> Call:
+def _read(call: Any, fields: Collection[str]) -> Call:
     if not isinstance(call, dict):
         return Call("bad")
     call_id = call.get("id") if isinstance(call.get("id"), str) else None
     function = call.get("function", call)
     if not isinstance(function, dict):
         return Call("bad", id=call_id)
-    if names and function.get("name") not in names:
+    places = [(tool, name) for tool, _, name in (field.rpartition(".") for field in fields)]
+    names = [name for tool, name in places if not tool or tool == function.get("name")]
+    if not names:
         return Call("other", id=call_id)
     arguments = _arguments(function.get("arguments"))
     if arguments is None:
         return Call("bad", id=call_id)
-    for field in fields:
-        if field in arguments:
-            queries = _queries(arguments[field])
+    for name in names:
+        if name in arguments:
+            queries = _queries(arguments[name])
             return Call("bad" if queries is None else "search", queries or (), call_id)
     return Call("other", id=call_id)
 

@@ -57,19 +57,12 @@ class Reading(msgspec.Struct, frozen=True):
     query_fields: Annotated[
         tuple[str, ...],
         about(
-            "with dialect=tools, arguments of a call that contain the query",
+            "with dialect=tools, arguments of a call that contain the query; TOOL.ARGUMENT: "
+            "that of the tool of this name",
             "ours: names in common tools",
             min_length=1,
         ),
     ] = QUERY_FIELDS
-    tools: Annotated[
-        tuple[str, ...],
-        about(
-            "with dialect=tools, names of the tools that search; empty for all",
-            "ours: all",
-            key="tools.names",
-        ),
-    ] = ()
 
 
 READING = Reading()
@@ -192,7 +185,7 @@ def _of_messages(messages: Sequence[Message], reading: Reading) -> tuple[Dialect
         words = [message.text for message, _ in pairs]
         observations = ["".join(reply.text for reply in replies) for _, replies in pairs]
         dialect = dialect_of(words, observations, has_tools(messages))
-    turns = split_messages(messages, dialect, reading.query_fields, reading.tools)
+    turns = split_messages(messages, dialect, reading.query_fields)
     if not turns:
         raise RowError("the messages contain no assistant message", "response")
     return dialect, turns

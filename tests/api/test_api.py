@@ -15,9 +15,9 @@ import pytest
 
 RELEASED = json.loads(Path(__file__).with_name("public-names.json").read_text("utf-8"))
 
-ASK = "`ask` says which answers a judge decides on: the rules give no certainty"
-UNDECIDED = f"`undecided` says what an undecided answer earns, in place of `strict`; {ASK}"
-SPELLING = "`equivalences` is in place of `fold_accents`, `numbers` and `dates`"
+ASK = "`undecided` says which answers a judge decides on: the rules give no certainty"
+UNDECIDED = "`undecided` says what decides on an answer, in place of `strict` and `certainty`"
+SPELLING = "the normalizer `spelling` is in place of `fold_accents`, `numbers` and `dates`"
 PROMPT = "the options of the prompt are one value, `prompt=PromptOptions(…)`"
 CHANGES: dict[str, str] = dict.fromkeys(
     (
@@ -30,8 +30,9 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "function rag_rewards.Scorer.load": PROMPT,
     "class rag_rewards.rewards.AnswerMatch": f"{UNDECIDED}; {SPELLING}",
     "class rag_rewards.rewards.Outcome": f"{UNDECIDED}; {SPELLING}",
-    "class rag_rewards.rewards.Grounding": f"`counts` is in place of `strict`; {SPELLING}",
+    "class rag_rewards.rewards.Grounding": f"`counts`, `aggregate` replace switches; {SPELLING}",
     "class rag_rewards.rewards.Format": "`tags` is optional",
+    "class rag_rewards.rewards.Lengths": "`strict` is in place of three switches",
     "class rag_rewards.rewards.MaskedAnswer": SPELLING,
     "class rag_rewards.rewards.Relevance": "`tags` is optional",
     "class rag_rewards.rewards.TagCount": "`tags` is optional",

@@ -148,7 +148,7 @@ def test_long_responses_are_scored_in_linear_time(spam: str) -> None:
     def score(size: int) -> None:
         text = (spam * (size // len(spam) + 1))[:size]
         for recipe, response, settings in (
-            ("arena", arena(text), {"accuracy.equivalences": "spelling"}),
+            ("arena", arena(text), {"accuracy.normalizer": "spelling"}),
             ("ground-grpo", tagged(text), {"citation.judge_by": "gold"}),
             ("lear", lear(text, extract=text, reason=text), {}),
             ("truthrl", boxed(text), {"verifier": "substring"}),
@@ -184,30 +184,30 @@ SAME: tuple[tuple[str, str, str], ...] = (
 )
 ALONE = ("?", "The The", "Pa\u200bris")
 """Answers that are not read in a sentence: signs, function words, and invisible characters."""
-READERS: tuple[tuple[str, Any, str, dict[str, Any]], ...] = (
-    ("arena", arena, "accuracy.", {}),
-    ("naive-grpo", tagged, "accuracy.", {}),
-    ("truthrl", boxed, "", {"verifier": "exact"}),
-    ("truthrl", boxed, "", {"verifier": "substring"}),
-    ("ctrl-rag", tagged, "accuracy.", {}),
-    ("rag-total", tagged, "accuracy.", {}),
-    ("ctrl-rag", "Document 1 says so.\n<answer>The answer is {}.</answer>".format, "accuracy.", {}),
-    ("rag-total", "Document 1 says so. <answer>It is {}</answer>".format, "accuracy.", {}),
-    ("ground-grpo", lambda text: tagged(f"It is {text} [1]."), "exact_match.", {}),
-    ("lear", lear, "", {}),
+READERS: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+    ("arena", arena, {}),
+    ("naive-grpo", tagged, {}),
+    ("truthrl", boxed, {"verifier": "exact"}),
+    ("truthrl", boxed, {"verifier": "substring"}),
+    ("ctrl-rag", tagged, {}),
+    ("rag-total", tagged, {}),
+    ("ctrl-rag", "Document 1 says so.\n<answer>The answer is {}.</answer>".format, {}),
+    ("rag-total", "Document 1 says so. <answer>It is {}</answer>".format, {}),
+    ("ground-grpo", lambda text: tagged(f"It is {text} [1]."), {}),
+    ("lear", lear, {}),
 )
 
 
-@pytest.mark.parametrize(("reader"), READERS, ids=lambda r: "-".join([r[0], *r[3].values()]))
+@pytest.mark.parametrize(("reader"), READERS, ids=lambda r: "-".join([r[0], *r[2].values()]))
 @pytest.mark.parametrize(("answer", "gold", "option"), SAME)
 def test_right_in_another_notation(reader: Any, answer: str, gold: str, option: str) -> None:
-    recipe, shape, prefix, settings = reader
+    recipe, shape, settings = reader
     if answer in ALONE and shape not in (arena, tagged, boxed, lear):
         return
     if (answer, recipe) == ("Paris [1][2].", "ground-grpo"):
         return  # one of the two documents is superfluous
     built = rr.recipe(
-        recipe, settings | ({f"{prefix}equivalences": option} if option else {}), hardened=True
+        recipe, settings | ({"accuracy.normalizer": option} if option else {}), hardened=True
     )
     row = {"response": shape(answer), "answers": [gold], **SAME_LIKELIHOOD}
     row["masked_answers"] = {"rationale": answer, "evidence": answer}
@@ -354,12 +354,12 @@ def test_equivalent_notations_of_the_format(recipe: str) -> None:
     if recipe == "truthrl":
         return
     uppercase = re.sub(r"</?\w+>", lambda tag: tag[0].upper(), text)
-    assert score(uppercase, {"sections.ignore_case": True}) == best
-    unclosed = {"sections.unclosed": "to_end"}
+    assert score(uppercase, {"sections.tags": "lenient"}) == best
+    unclosed = {"sections.tags": "unclosed"}
     assert score(text[:-4], unclosed) == best
     assert score(text[:-4] + "<|im_end|>", unclosed) == best
     assert score(text.removesuffix("</answer>"), unclosed) == best
-    assert score(uppercase[:-4], unclosed | {"sections.ignore_case": True}) == best
+    assert score(uppercase[:-4], unclosed | {"sections.tags": "lenient"}) == best
 
 
 def test_a_thinking_tag_without_an_answer_span_is_scored() -> None:

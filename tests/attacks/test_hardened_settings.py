@@ -21,7 +21,7 @@ from rag_rewards.recipes import RECIPES, definition_of
 
 from .test_attacks import MIN_GAIN, excused
 
-NORMALIZERS = ("lower", "squad", "triviaqa", "unicode")
+NORMALIZERS = ("lower", "squad", "triviaqa", "unicode", "spelling")
 METRICS = ("exact", "substring", "f1", "lenient", "judge", "cascade")
 VERIFIERS = ("exact", "substring", "f1>=0.5", "f1>=0", "f1>=1", "judge", "cascade")
 F1_BY_DEFINITION = "lear"
@@ -54,8 +54,8 @@ def comparisons(name: str) -> Iterator[dict[str, Any]]:
         for verifier in VERIFIERS:
             for normalizer in NORMALIZERS:
                 yield {"verifier": verifier, "normalizer": normalizer}
-    if "exact_match.normalizer" in keys:
-        yield from ({"exact_match.normalizer": normalizer} for normalizer in NORMALIZERS)
+    if "exact_match.counts" in keys:
+        yield from ({"accuracy.normalizer": normalizer} for normalizer in NORMALIZERS)
 
 
 SETTINGS = [
@@ -116,7 +116,7 @@ REJECTED = (
     ("rag-total", {"accuracy.metric": "lenient"}),
     ("ctrl-rag", {"accuracy.metric": "lenient"}),
     ("truthrl", {"box": "first"}),
-    ("truthrl", {"extra": "allow"}),
+    ("truthrl", {"accuracy.extra": "allow"}),
     ("ground-grpo", {"refusal.matcher": "semantic"}),
     ("ground-grpo-stage1", {"refusal.matcher": "semantic"}),
 )
@@ -183,7 +183,8 @@ def recipes_with_a_comparison() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_comparison_rejects_attacks_and_unicode_accepts_answers(
     name: str, changes: dict[str, Any]
 ) -> None:
-    accepts = "unicode" in changes.values()  # other normalizers keep markers and marks
+    # The other normalizers keep markers and marks.
+    accepts = not {"unicode", "spelling"}.isdisjoint(changes.values())
     recipe = rr.recipe(name, changes, hardened=True)
     write = definition_of(name).output.write
     wrong = []

@@ -9,7 +9,7 @@ import pytest
 
 from rag_rewards.calibration.scores import score_of
 from rag_rewards.errors import RowError
-from rag_rewards.metrics.label_agreement import label_of
+from rag_rewards.metrics.agreement import label_of
 from rag_rewards.rows.column_map import read_columns
 
 

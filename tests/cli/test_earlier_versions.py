@@ -30,7 +30,7 @@ def test_replay_and_report(cli: Any, tmp_path: Path, file: Path) -> None:
     recipe, _, version = file.stem.rpartition("-")
     rows = rows_of(file)
     assert all(row["signature"].startswith(f"rag-rewards {version} {recipe}") for row in rows)
-    replayed = cli("replay", file, "--set", "sections.ignore_case=true", "--json")
+    replayed = cli("replay", file, "--set", "sections.tags=lenient", "--json")
     if version == "0.6.0":
         assert replayed.code == 2
         assert "this version reads 0.7.0 and later: score the rows again" in replayed.err

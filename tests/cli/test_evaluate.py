@@ -384,12 +384,12 @@ def test_a_cascade_also_asks_about_doubtful_answers(cli, write):
         for text in ("Paris", "It is Paris.", "not Paris", "")
     ]
     shares = {}
-    for metric in ("cascade", "cascade(ask=doubtful)"):
+    for metric in ("cascade", "cascade(undecided=doubtful)"):
         report = evaluate_json(cli, write(rows), "-m", metric)["runs"][0]["metrics"][0]
         shares[metric] = values_of(report)
     assert shares == {
         "cascade": {"cascade": 0.5, "judge_share": 0.25},
-        "cascade(ask=doubtful)": {"cascade": 0.25, "judge_share": 0.5},
+        "cascade(undecided=doubtful)": {"cascade": 0.25, "judge_share": 0.5},
     }
     failed = cli("evaluate", write(rows), "-m", "cascade(certainty=0.9)", code=2)
     assert "metric cascade has no setting 'certainty' since version 0.8.0; use 'ask'" in failed.err
@@ -416,7 +416,7 @@ def test_verdicts_on_the_reasoning_are_requested_once(cli, write, backends, tmp_
         for name, thought in (("a", "19 = 19"), ("b", "hm"))
     ]
     scored, again = tmp_path / "scored.jsonl", tmp_path / "again.jsonl"
-    recipe = ("-r", "truthrl", "--set", "reasoning.enabled=true")
+    recipe = ("-r", "truthrl", "--set", "reasoning.combine=multiplicative")
     with JudgeServer(judge) as server:
         model = ["--judge", server.url, "--judge-model", "m", "--judge-cache", tmp_path / "cache"]
         for output in (scored, again):

@@ -291,7 +291,7 @@ def test_a_base_model_accepts_a_message_without_text():
 
 
 def test_masks_use_the_tags_of_the_recipe():
-    tags = Tags(("reason", "extract", "answer"), SectionStyle(ignore_case=True))
+    tags = Tags(("reason", "extract", "answer"), SectionStyle("lenient"))
     row = rollout(response="<REASON>REASONED</REASON><extract>E</extract><answer>A</answer>")
     assert "<reason>REASONED</reason>" in text(CONTEXTS.masked(row, "rationale", tags))
 

@@ -50,7 +50,7 @@ CITATIONS = compiled()
 FOLDING = Unicode("spelling")
 STYLES = (
     Tags(("think", "answer")),
-    Tags(("think", "answer"), SectionStyle(True, "to_end", "missing")),
+    Tags(("think", "answer"), SectionStyle("lenient", "missing")),
 )
 QUESTION = "Which city is it, and when?"
 

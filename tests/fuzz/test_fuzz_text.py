@@ -39,7 +39,7 @@ FOLDING = Unicode("spelling")
 NORMALIZERS = (lower, squad, triviaqa, Unicode(), FOLDING)
 STYLES = (
     Tags(("think", "answer")),
-    Tags(("think", "answer"), SectionStyle(True, "to_end", "missing")),
+    Tags(("think", "answer"), SectionStyle("lenient", "missing")),
     Tags(("relevance", "analysis", "answer")),
 )
 golds = st.lists(aliases, min_size=1, max_size=4)

@@ -41,14 +41,14 @@ Settings = Mapping[str, Any]
 Result = dict[str, Any]
 """A score as JSON, or the type and the field of an error."""
 
-CORRECTED = {"normalizer": "unicode", "equivalences": "spelling"}
+CORRECTED = {"normalizer": "spelling"}
 ACCURACY = [
     *({"accuracy.metric": metric} for metric in ("exact", "f1", "substring", "judge")),
     {"accuracy.metric": "substring", "accuracy.undecided": "wrong"},
-    {"accuracy.extra": "reject"},
     {f"accuracy.{key}": value for key, value in CORRECTED.items()},
 ]
-SECTIONS = [{"sections.ignore_case": True, "sections.unclosed": "to_end"}]
+LISTS = [{"accuracy.extra": "reject"}]
+SECTIONS = [{"sections.tags": "lenient"}]
 LIKELIHOOD = [
     {"loo": "mean"},
     {"threshold": None},
@@ -57,7 +57,6 @@ LIKELIHOOD = [
     {"length_norm": "none"},
     {"length_norm": "linear"},
     {"span": "answer"},
-    {"tokens": True},
     {"on_missing_support": "zero"},
 ]
 GROUNDING = [
@@ -69,11 +68,11 @@ GROUNDING = [
     {"refusal.matcher": "partial_ratio"},
     {"refusal.matcher": "semantic"},
     {"refusal.threshold": 0.5},
-    {"process.enabled": True},
+    {"process.weight": 1.0},
 ]
 VARIANTS: dict[str, Sequence[Settings]] = {
-    "arena": [*ACCURACY, *SECTIONS, {"bonus.value": 5.0}],
-    "naive-grpo": [*ACCURACY, *SECTIONS],
+    "arena": [*ACCURACY, *LISTS, *SECTIONS, {"bonus.value": 5.0}],
+    "naive-grpo": [*ACCURACY, *LISTS, *SECTIONS],
     "truthrl": [
         *({"verifier": each} for each in ("exact", "substring", "f1>=0.5")),
         {"scheme": "binary"},
@@ -84,10 +83,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"extra": "allow"},
         {"verifier": "exact"} | CORRECTED,
         {"verifier": "substring", "undecided": "wrong"},
-        *(
-            {"reasoning.enabled": True, "reasoning.combine": each}
-            for each in ("multiplicative", "additive", "conditional")
-        ),
+        *({"reasoning.combine": each} for each in ("multiplicative", "additive", "conditional")),
     ],
     "stepsearch": [
         {"keys.weight": 0.0},
@@ -107,7 +103,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"gain.first_tokens": 1, "gain.first_weight": 3.0},
         {"outcome.tokens": "set"},
         {"metric": "exact"},
-        {"bad_format": 0.0},
+        {"bad_end": 0.0},
         {"malformed_penalty": 0.1},
     ],
     "ctrl-rag": [
@@ -135,7 +131,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"answers": ["r"]},
         {"answers": ["e"], "length.gated": True},
         {"length.tau": 0.1, "length.gamma": 1.0, "length.omega": 0.5},
-        {"length.distinct": True},
+        {"length.strict": True},
         {"weights.answer": 0.5, "weights.format": 0.4},
         CORRECTED,
     ],
@@ -143,9 +139,8 @@ VARIANTS: dict[str, Sequence[Settings]] = {
     "ground-grpo-stage1": GROUNDING,
     "carr": [
         {"normalize": "none"},
-        {"over": "right"},
+        {"normalize": "right_max"},
         {"connect": False},
-        {"max_cited": 1},
         {"outcome.by": "rules"},
     ],
     "binary-rar": [
@@ -153,7 +148,7 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"truncated": "verifier"},
         {"empty": 0},
         {"query_by": "question+response"},
-        {"chunk_words": 4, "chunks": 1},
+        {"chunks": 1},
     ],
 }
 """More settings of the default profile with which a recipe's own examples are scored."""

@@ -30,8 +30,8 @@ def test_a_verdict_on_doubtful_answers(values, reported) -> None:
     """An answer that only an equivalence explains needs the judge, an equal one does not."""
     rows = [row("It is Paris.", 0), row("Paris", 0)]
     assert values("cascade", rows) == {"cascade": 1.0, "judge_share": 0.0}
-    assert values("cascade(ask=doubtful)", rows) == {"cascade": 0.5, "judge_share": 0.5}
-    [error] = reported("cascade(ask=doubtful)", [row("It is Paris."), row("Paris")]).left_out
+    assert values("cascade(undecided=doubtful)", rows) == {"cascade": 0.5, "judge_share": 0.5}
+    [error] = reported("cascade(undecided=doubtful)", [row("It is Paris."), row("Paris")]).left_out
     assert (error.path, error.count) == ("verdicts.accuracy", 1)
 
 
@@ -86,11 +86,11 @@ def test_the_reasoning_score_reports_the_share_of_the_judge(values) -> None:
 def test_each_metric_with_a_verifier_asks_about_doubtful_answers(metric, values) -> None:
     rows = [boxed(text, "a", reasoning=1, outcome=1) for text in ("Paris", "It is Paris.")]
     assert values(f"{metric}(verifier=cascade)", rows)["judge_share"] == 0
-    doubtful = values(f"{metric}(verifier=cascade,ask=doubtful)", rows)
+    doubtful = values(f"{metric}(verifier=cascade,undecided=doubtful)", rows)
     assert doubtful["judge_share"] == (0 if metric == "majority@1" else 0.5)
 
 
 @pytest.mark.parametrize("metric", ["cascade", "truthfulness", "pass@2", "reasoning-score"])
 def test_another_value_of_ask_is_an_error(metric) -> None:
-    with pytest.raises(UsageError, match="ask: expected one of undecided, doubtful, found 'yes'"):
-        metric_of(f"{metric}(ask=yes)")
+    with pytest.raises(UsageError, match="undecided: expected one of judge, doubtful, found 'yes'"):
+        metric_of(f"{metric}(undecided=yes)")

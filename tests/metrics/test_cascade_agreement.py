@@ -49,14 +49,14 @@ def test_right_answers_are_not_decided_wrong(decided, data, length):
 
 @pytest.mark.parametrize("data", ["NQ", "TQ"])
 def test_a_cascade_with_a_perfect_judge_agrees_with_people(decided, data):
-    assert decisions.kappa(decided[data, "short"], "undecided", 0.0) >= 0.95
+    assert decisions.kappa(decided[data, "short"], "judge", 0.0) >= 0.95
 
 
 def test_a_judge_also_decides_on_doubtful_answers(decided):
     for answers in decided.values():
         assert all(each.asks in ({"doubtful"}, {*decisions.ASKS}, set()) for each in answers)
-        assert decisions.share(answers, "undecided") < decisions.share(answers, "doubtful")
-        assert all("undecided" in each.asks for each in answers if each.value == "undecided")
+        assert decisions.share(answers, "judge") < decisions.share(answers, "doubtful")
+        assert all("judge" in each.asks for each in answers if each.value == "undecided")
 
 
 def test_the_decisions_are_those_of_the_recipe():
@@ -69,7 +69,7 @@ def test_the_decisions_are_those_of_the_recipe():
         ("right", "doubtful"),
         ("wrong",),
         ("wrong",),
-        ("undecided", "doubtful", "undecided"),
+        ("undecided", "doubtful", "judge"),
     ]
 
 
@@ -85,7 +85,7 @@ def test_the_cascade_against_a_naive_implementation(rows, ask):
 
 
 def test_the_errors_of_a_judge():
-    answers = [answer(i, "undecided", {*decisions.ASKS}, True) for i in range(4000)]
+    answers = [answer(i, "judge", {*decisions.ASKS}, True) for i in range(4000)]
     for errors in (0.05, 0.1):
         wrong = [not each.judged(errors) for each in answers]
         assert sum(wrong) / len(wrong) == pytest.approx(errors, abs=0.015)

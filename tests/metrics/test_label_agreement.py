@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_rewards.metrics.agreement import ScoreCounts
+from rag_rewards.metrics.agreement import Labelled, ScoreCounts, figures
 from rag_rewards.metrics.intervals import Resampling, interval, poisson_weights
-from rag_rewards.metrics.label_agreement import Labelled, figures
 
 
 def of(scores, labels, prompts=None, threshold=0.5, resamples=50):

@@ -50,7 +50,7 @@ def test_the_judge_gets_the_same_question_as_for_the_reward():
     assert (question.kind, question.gold) == ("reasoning", ("Paris",))
     assert question.response == rollout.response  # with the thinking
     assert [outcome] == list(Truthfulness().needs(rollout))
-    settings = {"reasoning.enabled": True}
+    settings = {"reasoning.combine": "multiplicative"}
     needs = recipe("truthrl", settings).needs(rollout)
     assert {need.component for need in needs} == {"outcome", "reasoning"}
 

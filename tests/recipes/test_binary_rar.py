@@ -117,8 +117,6 @@ def test_chunks_carry_the_title_of_their_document():
     assert all(each.startswith("Long\n") for each in question.documents[:3])
     (question,) = asked(row("w1100", documents=[page, PAGE]), chunks=1)
     assert [each.split()[1] for each in question.documents] == ["w1024"]
-    (question,) = asked(row("w1100", documents=[page]), chunk_words=100, chunks=3)
-    assert question.documents[0].split()[:2] == ["Long", "w1100"]
 
 
 def test_the_query():

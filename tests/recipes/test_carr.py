@@ -76,7 +76,7 @@ def test_a_group():
 def test_wrong_rollouts_count_for_the_greatest_share():
     group = [row(supported={1}), row(right=0, supported={1, 2, 3, 4})]
     assert scores(*group)[0].value == pytest.approx(0.7 + 0.3 * 0.25)
-    assert scores(*group, over="right")[0].value == pytest.approx(1.0)
+    assert scores(*group, normalize="right_max")[0].value == pytest.approx(1.0)
 
 
 def test_components_and_details():
@@ -132,9 +132,9 @@ def test_the_outcome_by_rules():
 # --- a twin ---------------------------------------------------------------------------------------
 
 
-def twin(outcomes, shares, alpha, over):
+def twin(outcomes, shares, alpha, normalize):
     """Return the rewards of a group, written as in the released code."""
-    counted = [s for o, s in zip(outcomes, shares, strict=True) if over == "all" or o]
+    counted = [s for o, s in zip(outcomes, shares, strict=True) if normalize == "group_max" or o]
     greatest = max(counted, default=0)
     rewards = []
     for o, s in zip(outcomes, shares, strict=True):
@@ -146,12 +146,12 @@ def twin(outcomes, shares, alpha, over):
 MEMBERS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4)), min_size=1, max_size=6)
 
 
-@given(MEMBERS, st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from(["all", "right"]))
-def test_rewards_of_groups(members, alpha, over):
+@given(MEMBERS, st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from(["group_max", "right_max"]))
+def test_rewards_of_groups(members, alpha, normalize):
     chain = [1, 2, 3, 4]  # each of the first n rubrics is connected with <E0>
     group = [row(right=o, supported=set(chain[:n])) for o, n in members]
-    expected = twin([o for o, _ in members], [n / 4 for _, n in members], alpha, over)
-    results = scores(*group, alpha=alpha, over=over)
+    expected = twin([o for o, _ in members], [n / 4 for _, n in members], alpha, normalize)
+    results = scores(*group, alpha=alpha, normalize=normalize)
     assert [each.value for each in results] == pytest.approx(expected)
 
 
@@ -188,7 +188,6 @@ def test_a_limited_number_of_citations_counts():
     text = "Ada " + " ".join(f"[{i}](p{i})" for i in range(30))
     turns = [{"text": search("x"), "results": pages}, {"text": answer(text)}]
     assert score(row(turns=turns)).details["cited_results"] == 20
-    assert score(row(turns=turns), max_cited=3).details["cited_results"] == 3
 
 
 def test_chat_messages_and_transcripts():
@@ -257,7 +256,7 @@ def test_a_judge_answers_in_rounds():
     assert names.placeholders == ("E0", "E1", "E2", "E3", "E4")
 
 
-@pytest.mark.parametrize("settings", [{"over": "right"}, {"normalize": "none"}])
+@pytest.mark.parametrize("settings", [{"normalize": "right_max"}, {"normalize": "none"}])
 def test_no_rubric_of_a_wrong_answer_is_judged(settings):
     judge = judge_of(right=0)
     built, (informed,) = gathered(judge, bare(), **settings)

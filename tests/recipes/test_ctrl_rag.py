@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from rag_rewards import DataError, Document, GroupError, recipe
+from rag_rewards.rewards import ContrastiveLikelihood
 from rag_rewards.rollout import LogProbs, Rollout
 
 DOCUMENTS = tuple(Document(text=f"text {i}") for i in (1, 2, 3))
@@ -201,7 +202,7 @@ def test_rows_without_supporting_documents():
 
 
 def test_the_details_of_a_score():
-    details = recipe("ctrl-rag", {"tokens": True})([row(4)])[0].details
+    details = ContrastiveLikelihood(tokens=True)([row(4)])[0].details
     assert details["critical_document"] == "1"
     assert (details["logprob"], details["logprob_without"], details["tokens"]) == (-4, -8, 4)
     assert details["contributions"] == [1, 1, 1, 1]

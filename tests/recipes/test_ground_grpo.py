@@ -166,12 +166,12 @@ def test_the_penalty_is_a_setting():
 def test_process():
     text = "<think>France says Paris.</think><answer>It is Paris [1].</answer>"
     nli = [*NLI, ("France says Paris.", "It is Paris.", 0.8)]
-    result = score(text, settings={"process": True}, nli=nli)
+    result = score(text, settings={"process.weight": 1.0}, nli=nli)
     assert result.components["process"] == 0.8
     assert result.value == pytest.approx(3.5 + 0.8)
-    half = score(text, settings={"process": True, "process.weight": 0.5}, nli=nli)
+    half = score(text, settings={"process.weight": 0.5}, nli=nli)
     assert half.value == pytest.approx(3.5 + 0.4)
-    assert score("nothing", settings={"process": True}).components["process"] == 0.0
+    assert score("nothing", settings={"process.weight": 1.0}).components["process"] == 0.0
 
 
 def test_other_matchers_of_refusals():

@@ -96,7 +96,7 @@ COMBINED = [
 
 @pytest.mark.parametrize(("combine", "expected"), COMBINED)
 def test_reasoning(combine, expected):
-    settings = {"reasoning": True, "reasoning.combine": combine, "verifier": "exact"}
+    settings = {"reasoning.combine": combine, "verifier": "exact"}
     result = [
         score(text, settings=settings, verdicts={"reasoning": verdict})
         for text in (RIGHT, UNSURE, WRONG)
@@ -109,13 +109,13 @@ def test_reasoning(combine, expected):
 
 
 def test_the_weight_of_the_reasoning():
-    settings = {"reasoning": True, "combine": "additive", "reasoning.weight": 0.25}
+    settings = {"combine": "additive", "reasoning.weight": 0.25}
     assert score(RIGHT, settings=settings, verdicts={"reasoning": 1}).value == 1.25
 
 
 def test_the_formula_of_the_combination():
     def equation(**settings):
-        return recipe("truthrl", {"reasoning": True} | settings).equation
+        return recipe("truthrl", {"combine": "multiplicative"} | settings).equation
 
     assert recipe("truthrl").equation == "outcome"
     assert equation() == "outcome·(1 + reasoning)"
@@ -127,7 +127,7 @@ def test_missing_verdicts():
     with pytest.raises(DataError, match=r"verdicts\.outcome: missing"):
         score(ALIKE)
     with pytest.raises(DataError, match=r"verdicts\.reasoning: missing"):
-        score(RIGHT, settings={"reasoning": True})
+        score(RIGHT, settings={"reasoning.combine": "multiplicative"})
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_geometric_with_other_settings():
     enhanced = GEOMETRIC | {"knowledge_enhanced": True}
     assert score(UNSURE, settings=enhanced, out_of_knowledge=True).value == 0.3
     assert score(RIGHT, settings=enhanced, out_of_knowledge=True).value == -0.4
-    reasoning = GEOMETRIC | {"reasoning": True, "reasoning.combine": "conditional"}
+    reasoning = GEOMETRIC | {"reasoning.combine": "conditional"}
     verdicts = {"outcome": 0, "reasoning": 0}
     assert score(RIGHT, settings=reasoning, verdicts=verdicts).value == 0
     assert score(WRONG, settings=reasoning, verdicts=verdicts).value == -0.4

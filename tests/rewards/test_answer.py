@@ -312,7 +312,7 @@ def test_a_judge_decides_on_what_the_rules_leave_undecided(options):
 
 
 def test_a_judge_also_decides_on_doubtful_answers():
-    match = AnswerMatch(metric="cascade", reads="response", ask="doubtful")
+    match = AnswerMatch(metric="cascade", reads="response", undecided="doubtful")
     equal, explained = (Rollout(response=text, answers="Paris") for text in ("Paris", "In Paris."))
     assert [len(match.needs(row)) for row in (equal, explained)] == [0, 1]
 
@@ -347,7 +347,7 @@ def test_rows_without_gold_are_data_errors_for_every_response(answers, message):
 
 def test_unicode_options_reach_the_normalizer():
     answer = {"normalizer": "unicode"}
-    spelling = answer | {"equivalences": "spelling"}
+    spelling = {"normalizer": "spelling"}
     assert value("<answer>Sao Paulo</answer>", "São Paulo", **answer) == 0.0
     assert value("<answer>Sao Paulo</answer>", "São Paulo", **spelling) == 1.0
     assert value("<answer>1 million</answer>", 1000000, **answer) == 0.0

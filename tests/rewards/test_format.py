@@ -93,9 +93,9 @@ def test_arenas_sections_in_order():
 
 
 def test_styles():
-    loud = Tags(("think", "answer"), SectionStyle(ignore_case=True))
+    loud = Tags(("think", "answer"), SectionStyle("lenient"))
     assert Format(loud).of(Rollout(response="<THINK>y</Think><ANSWER>x</answer>")) == 1.0
-    torn = Tags(("think", "answer"), SectionStyle(unclosed="to_end"))
+    torn = Tags(("think", "answer"), SectionStyle("unclosed"))
     assert Format(torn).of(Rollout(response="<think>y</think><answer>x")) == 1.0
     assert Format(torn).of(Rollout(response="<think>y</think><answer>x</ans")) == 1.0
     assert Format(torn).of(Rollout(response="<think>y")) == 0.0

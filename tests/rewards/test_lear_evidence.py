@@ -133,7 +133,7 @@ def test_distinct_lengths_ignore_copies_without_spaces():
 
     def counted(reason):
         response = f"<reason>{reason}</reason><extract>塞纳河</extract>"
-        score = lengths(response, documents=[document], distinct=True)
+        score = lengths(response, documents=[document], strict=True)
         return score.details["tokens"]["reason"]
 
     assert counted(own) == 15
@@ -190,7 +190,7 @@ def test_distinct_lengths_ignore_copies_and_repetitions():
     extract = "<extract>x y z</extract>"
 
     def counted(reason):
-        score = lengths(f"<reason>{reason}</reason>{extract}", documents=[document], distinct=True)
+        score = lengths(f"<reason>{reason}</reason>{extract}", documents=[document], strict=True)
         return score.details["tokens"]["reason"]
 
     assert counted(own) == 9

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 MEGABYTE = 1 << 20
 DEFAULT = compiled()
 TAGS = Tags(("think", "answer"))
-HARDENED = Tags(("think", "answer"), SectionStyle(True, "to_end", "missing"))
+HARDENED = Tags(("think", "answer"), SectionStyle("lenient", "missing"))
 EVERYTHING = Unicode("spelling")
 
 

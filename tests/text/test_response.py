@@ -62,7 +62,7 @@ def test_unclosed_thinking_of_the_template_is_not_an_answer():
 
 def test_the_cached_answer_depends_on_tags_and_normalizer():
     response = read_response("<ANSWER>The Paris*</ANSWER>")
-    strict, loose = Tags(("answer",)), Tags(("answer",), SectionStyle(ignore_case=True))
+    strict, loose = Tags(("answer",)), Tags(("answer",), SectionStyle("lenient"))
     for _ in range(2):
         assert response.cut(strict).content == {}
         assert response.cut(loose).content == {"answer": "The Paris*"}

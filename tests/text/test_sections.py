@@ -16,7 +16,7 @@ from rag_rewards.text.thinking import without_thinking
 NAMES = [("answer",), ("think", "answer"), ("relevance", "analysis", "answer"), ("a", "ab")]
 STYLES = [
     SectionStyle(*style)
-    for style in itertools.product((False, True), ("missing", "to_end"), ("first", "missing"))
+    for style in itertools.product(("exact", "unclosed", "lenient"), ("first", "missing"))
 ]
 PIECES = [
     *("<think>", "</think>", "<answer>", "</answer>", "<a>", "</a>", "<ab>", "</ab>"),
@@ -44,7 +44,7 @@ def all_tags(text, names, fold):
 
 def naive(text, names, style):
     """Return (content, repeated, exact, counts) according to the definition."""
-    tags = all_tags(text, names, style.ignore_case)
+    tags = all_tags(text, names, style.tags == "lenient")
     outside, inside = [], False
     for tag in tags:
         if not inside or tag[0] == "</think>":
@@ -63,17 +63,17 @@ def naive(text, names, style):
             content[name] = text[begin : ends[0]]
         else:
             torn.append((begin, name))
-    if style.unclosed == "to_end" and torn and not inside:
+    if style.tags != "exact" and torn and not inside:
         begin, name = max(torn)
         closing, end = f"</{name}>", len(text)
         for n in range(1, len(closing)):
             tail = text[len(text) - n :]
-            if (tail.lower() if style.ignore_case else tail) == closing[:n]:
+            if (tail.lower() if style.tags == "lenient" else tail) == closing[:n]:
                 end = len(text) - n
         content[name] = text[begin:end]
         tags.append((closing, end, len(text)))
     all_of_text = tags
-    flags = re.IGNORECASE if style.ignore_case else 0
+    flags = re.IGNORECASE if style.tags == "lenient" else 0
     content = {n: c if n == "think" else no_thinking(c, flags) for n, c in content.items()}
     wanted = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
     between, at = "", 0
@@ -167,15 +167,15 @@ def test_first_complete_pair_outside_thinking(text, expected):
 @pytest.mark.parametrize(
     ("text", "style", "expected"),
     [
-        ("<ANSWER>Paris</Answer>", {"ignore_case": True}, "Paris"),
-        ("<THINK><answer>x</answer></THINK><answer>Paris</answer>", {"ignore_case": True}, "Paris"),
-        ("<answer>Par<THINK>Rome</THINK>is</answer>", {"ignore_case": True}, "Paris"),
-        ("<answer>Paris", {"unclosed": "to_end"}, "Paris"),
-        ("<answer>Paris</", {"unclosed": "to_end"}, "Paris"),
-        ("<answer>Paris</answer", {"unclosed": "to_end"}, "Paris"),
-        ("<ANSWER>Paris</ANSW", {"unclosed": "to_end", "ignore_case": True}, "Paris"),
-        ("<answer>Par<think>Rome</think>is", {"unclosed": "to_end"}, "Paris"),
-        ("<think>x<answer>Paris", {"unclosed": "to_end"}, None),
+        ("<ANSWER>Paris</Answer>", {"tags": "lenient"}, "Paris"),
+        ("<THINK><answer>x</answer></THINK><answer>Paris</answer>", {"tags": "lenient"}, "Paris"),
+        ("<answer>Par<THINK>Rome</THINK>is</answer>", {"tags": "lenient"}, "Paris"),
+        ("<answer>Paris", {"tags": "unclosed"}, "Paris"),
+        ("<answer>Paris</", {"tags": "unclosed"}, "Paris"),
+        ("<answer>Paris</answer", {"tags": "unclosed"}, "Paris"),
+        ("<ANSWER>Paris</ANSW", {"tags": "lenient"}, "Paris"),
+        ("<answer>Par<think>Rome</think>is", {"tags": "unclosed"}, "Paris"),
+        ("<think>x<answer>Paris", {"tags": "unclosed"}, None),
         ("<answer>Paris</answer><answer>Rome</answer>", {"repeated": "missing"}, None),
         ("<answer>Paris</answer><answer>Rome", {"repeated": "missing"}, None),
     ],

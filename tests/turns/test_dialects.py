@@ -158,8 +158,10 @@ def test_tool_calls_of_another_type_are_malformed(calls):
 def test_names_of_tools_restrict_the_searches():
     call = {"function": {"name": "ask", "arguments": {"query": "a"}}}
     row = decode_row({"response": [{"role": "assistant", "tool_calls": [call]}]})
-    assert row.trajectory(Reading(tools=("ask",))).turns[0].queries == ("a",)
-    assert row.trajectory(Reading(tools=("search",))).turns[0].queries == ()
+    assert row.trajectory(Reading(query_fields=("ask.query",))).turns[0].queries == ("a",)
+    assert (
+        row.trajectory(Reading(query_fields=("search.query", "find.query"))).turns[0].queries == ()
+    )
     assert row.trajectory(Reading(query_fields=("text",))).turns[0].queries == ()
 
 
