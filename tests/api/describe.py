@@ -113,12 +113,9 @@ def _options() -> Iterator[tuple[str, str]]:
 
 
 def _routes() -> Iterator[tuple[str, str]]:
-    source = (ROOT / "rag_rewards" / "server" / "routes.py").read_text("utf-8")
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            path = node.args[0]
-            if node.func.attr in ("get", "post") and isinstance(path, ast.Constant):
-                yield f"route {node.func.attr.upper()} {path.value}", "route"
+    from rag_rewards.server.routes import ROUTES
+
+    yield from ((f"route {route.method} {route.path}", "route") for route in ROUTES)
 
 
 def _entry_points() -> Iterator[tuple[str, str]]:

@@ -56,6 +56,7 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "option init --nodes": "the page on clusters has the settings and the commands",
     "option evaluate --track": "`evaluate -o FILE` writes what a tracker logs",
     "option score --track": "`evaluate -o FILE` writes what a tracker logs",
+    "route POST /": "a request to it is still refused with the names of the routes",
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",
     "function rag_rewards.rewards.lazy_names": "never was a public name",
     **{
