@@ -11,7 +11,7 @@ from typing import Any
 
 from rag_rewards.datasets.json_array import CutOffError, read_entries
 from rag_rewards.errors import UsageError
-from rag_rewards.files.compression import content_of, peek
+from rag_rewards.files.compression import DamagedError, content_of, peek
 
 
 class DocumentPool:
@@ -75,8 +75,10 @@ class DocumentPool:
                 f"{self.path} is incomplete: it ends after {error.count:,} complete documents. "
                 "Download it again"
             ) from None
+        except DamagedError as error:
+            raise UsageError(f"{self.path} {error}; download it again") from None
         except OSError as error:
-            raise UsageError(f"cannot read {self.path}: {error.strerror or error}") from None
+            raise UsageError(f"cannot read {self.path}: {error.strerror}") from None
 
 
 def _checked(entries: Iterable[tuple[str, Any]], path: str) -> Iterator[tuple[str, str]]:

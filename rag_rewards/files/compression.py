@@ -84,10 +84,16 @@ class _JoinedFile(RawIOBase):
 
 
 def content_of(file: IO[bytes]) -> IO[bytes]:
-    """Return the content of an open file from its start, decompressed if it is compressed."""
+    """Return the content of an open file from its start, decompressed if it is compressed.
+
+    Raises OSError if the start cannot be read.
+    """
     file.seek(0)
     compression = compression_in(file)
-    return file if compression is None else decompressed(file, compression)
+    content = file if compression is None else decompressed(file, compression)
+    if not peek(content):
+        content.read(1)  # the error that `peek` leaves out
+    return content
 
 
 def decompressed(handle: IO[bytes], compression: str) -> BufferedReader:

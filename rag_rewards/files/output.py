@@ -66,6 +66,13 @@ class Output:
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the partial file of an output that is not committed."""
+        self.discard()
+
     def write(self, data: bytes) -> None:
         try:
             self.handle.write(data)
@@ -178,12 +185,9 @@ class Output:
 
 def write_whole(path: str, data: bytes) -> None:
     """Write a file, which gets its name when it is complete. An error leaves nothing behind."""
-    output = Output(path)
-    try:
+    with Output(path) as output:
         output.write(data)
         output.commit()
-    finally:
-        output.discard()
 
 
 def check_output(path: str | None) -> None:

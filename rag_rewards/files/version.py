@@ -18,10 +18,6 @@ from rag_rewards.files.storage import is_remote, local_path, open_file
 log = logging.getLogger("rag_rewards")
 
 
-class ChangedInputError(UsageError):
-    """An input file changed while it was read."""
-
-
 @dataclass(frozen=True)
 class FileVersion:
     """The size of a file in bytes, and the time of its last change in nanoseconds."""
@@ -56,7 +52,7 @@ class FileVersion:
 
 
 def unchanged(handle: IO[bytes], path: str, *, growing: bool = False) -> Callable[[], None]:
-    """Return a function that raises ChangedInputError once an open file has changed.
+    """Return a function that raises UsageError once an open file has changed.
 
     `path` is the file's name in messages. With `growing`, a file may become longer, which is logged
     once.
@@ -74,19 +70,19 @@ def unchanged(handle: IO[bytes], path: str, *, growing: bool = False) -> Callabl
                 log.warning("%s grows while it is read: later rows may be left out", path)
             has_grown = True
             return
-        raise changed(path, before, now)
+        raise _changed(path, before, now)
 
     return check
 
 
-def changed(path: str, before: FileVersion, now: FileVersion) -> ChangedInputError:
+def _changed(path: str, before: FileVersion, now: FileVersion) -> UsageError:
     """Return the error of a file that changed."""
     if now.size == before.size:
         how = "was written again"
     else:
         how = f"{'grew' if now.size > before.size else 'shrank'} from {before.size:,} to "
         how += f"{now.size:,} bytes"
-    return ChangedInputError(
+    return UsageError(
         f"{path} {how} while it was read: wait until the file is complete, and run the command "
         "again"
     )

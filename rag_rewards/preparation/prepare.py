@@ -74,8 +74,8 @@ def prepare(options: PrepareOptions) -> PrepareResult:
     prompt = prepared_prompt(options, recipe)
     with contextlib.ExitStack() as stack:
         records = stack.enter_context(Records(options.source))
-        output = Output(options.output)  # its lock also protects the list of dropped rows
-        stack.callback(output.discard)
+        # The lock of the output also protects the list of dropped rows.
+        output = stack.enter_context(Output(options.output))
         bar = stack.enter_context(TerminalBar(2 * records.size)) if options.progress else None
         pool_file = options.document_pool
         pool = stack.enter_context(DocumentPool(pool_file)) if pool_file else None

@@ -75,8 +75,8 @@ def select(options: SelectOptions) -> SelectResult:
         source = stack.enter_context(
             contextlib.closing(open_source(options.source, options.columns))
         )
-        output = Output(options.output)  # its lock also protects the errors file
-        stack.callback(output.discard)
+        # The lock of the output also protects the errors file.
+        output = stack.enter_context(Output(options.output))
         errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))
         questions = Questions(
             *(source, errors, models.row_scorer, options.right_at),

@@ -6,6 +6,7 @@ chat template is the text of the messages, because the model knows no other word
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -79,19 +80,14 @@ def write_trial(trainer: str, recipe: str, folder: Path) -> Trial:
 
 
 def _write_rows(trainer: str, recipe: str, path: Path) -> None:
-    output = Output(str(path))
-    try:
+    with Output(str(path)) as output:
         file: TrainerFile = JsonLinesFile(output)
         if trainer == "verl":
             file = ParquetFile(output, ("documents",), supports=False)
-        try:
+        with contextlib.closing(file):
             for row in _rows(trainer, recipe):
                 file.write(row)
             file.commit()
-        finally:
-            file.close()
-    finally:
-        output.discard()
 
 
 def _rows(trainer: str, recipe: str) -> Iterator[dict[str, Any]]:

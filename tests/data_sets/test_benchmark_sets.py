@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 from collections import Counter
 from itertools import product
 
@@ -111,6 +113,22 @@ def test_a_broken_document_pool(tmp_path, text, message):
         DocumentPool(str(path))
     with pytest.raises(UsageError, match=r"cannot read .*: No such file"):
         DocumentPool(str(tmp_path / "none"))
+
+
+def test_a_compressed_document_pool(tmp_path, pool_file):
+    packed = tmp_path / "pool.json.gz"
+    packed.write_bytes(gzip.compress(pool_file.read_bytes()))
+    with DocumentPool(str(packed)) as pool:
+        assert pool.text("7") == TEXTS["7"]
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(UsageError, match=r"pool\.json\.gz is cut off: .*; download it again"):
+        DocumentPool(str(packed))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file that cannot be read")
+def test_a_document_pool_that_cannot_be_read():
+    with pytest.raises(UsageError, match="cannot read /proc/self/mem: Input/output error"):
+        DocumentPool("/proc/self/mem")
 
 
 def test_prepare_ragqa(tmp_path, pool_file, capsys):

@@ -17,12 +17,16 @@ from rag_rewards.datasets.gold import Problem
 from rag_rewards.datasets.json_array import text_or_problem
 from rag_rewards.datasets.records import Records
 from rag_rewards.errors import UsageError
+from rag_rewards.files.compression import zstandard
 
+zstd = zstandard()
 ROWS = [{"a": 1, "b": 'Ünï “x” \\ " }],[{ \u2028'}, {"c": [[], {"d": None}]}, {"e": "🦉" * 9}]
 
 
 COMPRESSED = pytest.mark.parametrize(
-    "compress", [bytes, gzip.compress, bz2.compress], ids=["plain", "gzip", "bzip2"]
+    "compress",
+    [bytes, gzip.compress, bz2.compress, zstd.compress],
+    ids=["plain", "gzip", "bzip2", "zstandard"],
 )
 
 
