@@ -28,10 +28,9 @@ from rag_rewards.cli.options import (
     Progress,
     Recipe,
 )
-from rag_rewards.cli.output import console
+from rag_rewards.cli.output import console, print_errors
 from rag_rewards.errors import OptionError, plain
 from rag_rewards.metrics.agreement import Figure, Figures
-from rag_rewards.metrics.measurement import ErrorCount
 from rag_rewards.report.terminal import titled_table
 
 AGREEMENT_DEFAULTS = AgreementOptions()
@@ -116,15 +115,15 @@ def _numbers(lengths: str) -> list[int]:
 def print_calibration(console: Console, calibration: Calibration) -> None:
     """Print a calibration as tables."""
     console.print(Text(f"{calibration.rows:,} rows", style="bold"))
-    _print_errors(console, calibration.errors)
+    print_errors(console, calibration.errors)
     for labels in calibration.labels:
         counts = f"{labels.yes:,} yes, {labels.no:,} no, {labels.missing:,} without a label"
         console.print(Text.assemble((plain(labels.label), "bold"), f"   {counts}"))
-        _print_errors(console, labels.errors)
+        print_errors(console, labels.errors)
     reports = calibration.scores
     console.print(_score_table(reports, with_label=len(calibration.labels) > 1))
     for report in reports:
-        _print_errors(console, report.errors, report.score)
+        print_errors(console, report.errors, report.score)
         for reason in _reasons(report):
             console.print(Text(plain(f"{report.score}: {reason}"), style="yellow"), soft_wrap=True)
     for labels in calibration.labels:
@@ -234,11 +233,3 @@ def _print_cost(console: Console, cost: Cost | None) -> None:
             f"prompt tokens, {cost.completion_tokens:,.0f} completion tokens",
             soft_wrap=True,
         )
-
-
-def _print_errors(console: Console, errors: Sequence[ErrorCount], score: str = "") -> None:
-    for error in errors:
-        prefix = f"{score}: " if score else ""
-        rows = "row" if error.count == 1 else "rows"
-        line = f"{prefix}{error.count:,} {rows} left out, the first: {error.first}"
-        console.print(Text(plain(line), style="red"), soft_wrap=True)

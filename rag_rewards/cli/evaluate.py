@@ -23,7 +23,7 @@ from rag_rewards.cli.options import (
     ModelGroups,
     OptionalOutput,
 )
-from rag_rewards.cli.output import console
+from rag_rewards.cli.output import console, print_errors
 from rag_rewards.cli.recipe_options import RecipeOptions
 from rag_rewards.errors import UsageError, plain
 from rag_rewards.metrics.comparison import Comparison, Difference, Overlap
@@ -35,7 +35,6 @@ from rag_rewards.metrics.evaluation import (
 )
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
 from rag_rewards.metrics.intervals import MetricReport, Value
-from rag_rewards.metrics.measurement import ErrorCount
 from rag_rewards.models.model_options import EncoderOptions, JudgeOptions, PolicyOptions
 from rag_rewards.report.plain import decisions_text
 from rag_rewards.report.terminal import titled_table
@@ -150,7 +149,7 @@ def print_evaluation(console: Console, evaluation: Evaluation) -> None:
         names = " and ".join(plain(run.name) for run in evaluation.runs)
         console.print(_metric_table(f"with and without documents: {names}", evaluation.pairs))
         for report in evaluation.pairs:
-            _print_errors(console, report.left_out, report.metric)
+            print_errors(console, report.left_out, report.metric)
     for comparison in evaluation.comparisons:
         _print_comparison(console, comparison)
 
@@ -166,22 +165,13 @@ def _print_run(console: Console, run: RunReport) -> None:
         console.print(Text(f"answers: {decisions_text(run.decisions)}"))
     if warning := undecided_warning(run.decisions):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    _print_errors(console, run.broken)
+    print_errors(console, run.broken)
     if run.metrics:
         console.print(_metric_table("", run.metrics))
     for report in run.metrics:
-        _print_errors(console, report.left_out, report.metric)
+        print_errors(console, report.left_out, report.metric)
     for name, parts in run.by.items():
         console.print(_split_table(name, parts))
-
-
-def _print_errors(console: Console, errors: Sequence[ErrorCount], metric: str = "") -> None:
-    for error in errors:
-        units = error.unit if error.count == 1 else f"{error.unit}s"
-        prefix = f"{metric}: " if metric else ""
-        line = f"{prefix}{error.count:,} {units} left out, the first: {error.first}"
-        style = "red" if error.unit == "row" else "yellow"
-        console.print(Text(plain(line), style=style), soft_wrap=True)
 
 
 def _metric_table(title: str, reports: Sequence[MetricReport]) -> Table:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rag_rewards.metrics.measurement import ErrorCount
+
 
 def console(width: int) -> Console:
     """Return a console on standard output. `width` is the number of columns without a terminal."""
@@ -29,6 +31,20 @@ def print_json(data: Any) -> None:
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+
+
+def print_errors(console: Console, errors: Iterable[ErrorCount], name: str = "") -> None:
+    """Print how many rows, groups or pairs a metric or a score leaves out, with the first error."""
+    from rich.text import Text
+
+    from rag_rewards.errors import plain
+
+    for error in errors:
+        units = error.unit if error.count == 1 else f"{error.unit}s"
+        prefix = f"{name}: " if name else ""
+        line = f"{prefix}{error.count:,} {units} left out, the first: {error.first}"
+        style = "red" if error.unit == "row" else "yellow"
+        console.print(Text(plain(line), style=style), soft_wrap=True)
 
 
 def print_messages(lines: Iterable[str]) -> None:

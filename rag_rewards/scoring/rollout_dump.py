@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from logging import LogRecord
@@ -217,7 +217,7 @@ class _Writer(RotatingLines):
     def __init__(self, path: Path, max_bytes: int, max_files: int, run_id: str) -> None:
         super().__init__(path, max_bytes, max_files, run_id)
         self.missing = 0
-        self._unstated = 0
+        self._pending = 0
         """Missing rollouts that no row states yet."""
         self._counting = threading.Lock()
         self._count = 0
@@ -242,7 +242,7 @@ class _Writer(RotatingLines):
             return done.wait_for(lambda: not self._batches.unfinished_tasks, timeout)
 
     def handle(self, record: LogRecord) -> bool:
-        """Write a batch. The rows of a group are written at once, so that one file has them.
+        """Write a batch, as many groups at once as a file can contain.
 
         No lock is held, so that a slow disk does not delay the end of the process.
         """
@@ -255,25 +255,26 @@ class _Writer(RotatingLines):
             return False
         if left_out := len(batch) - sum(map(len, units)):
             self.lose(left_out, "no valid row")
-        for rows in filter(None, units):
+        for rows in _blocks(units, self.maxBytes):
             with self._counting:
-                stated, self._unstated = self._unstated, 0
-            lines = b"".join([with_missing(rows[0], stated), *rows[1:]])
-            self.emit(logging.makeLogRecord({"msg": lines, "rows": len(rows), "stated": stated}))
+                pending, self._pending = self._pending, 0
+            lines = b"".join([with_missing(rows[0], pending), *rows[1:]])
+            vars(record).update(msg=lines, rows=len(rows), pending=pending)
+            self.emit(record)
         return True
 
     def handleError(self, record: LogRecord) -> None:
         """Count the rows that cannot be written, with those that they would have stated."""
         error = sys.exc_info()[1]
         with self._counting:
-            self._unstated += vars(record)["stated"]
+            self._pending += vars(record)["pending"]
         self.lose(vars(record)["rows"], getattr(error, "strerror", None) or error)
 
     def lose(self, rows: int, reason: object) -> None:
         with self._counting:
             is_first = not self.missing
             self.missing += rows
-            self._unstated += rows
+            self._pending += rows
         if is_first:
             log.warning(
                 "rollouts are missing in the dump %s (%s): the training goes on, and the next row "
@@ -281,6 +282,21 @@ class _Writer(RotatingLines):
                 self.baseFilename,
                 reason,
             )
+
+
+def _blocks(units: Iterable[Sequence[bytes]], max_bytes: int) -> Iterator[list[bytes]]:
+    """Yield the rows of units, as many units at once as a file can contain."""
+    block: list[bytes] = []
+    size = 0
+    for unit in units:
+        length = sum(map(len, unit))
+        if block and size + length > max_bytes:
+            yield block
+            block, size = [], 0
+        block += unit
+        size += length
+    if block:
+        yield block
 
 
 def _flush_at_exit(dump: weakref.ref[RolloutDump]) -> None:
