@@ -65,7 +65,7 @@ class ScoreAnswer:
 
     logprobs        one float32 array per requested pair, in nats, with one value per token of the
                     response
-    path            method of the computation, such as "shared", "plain" or "vllm cached"
+    path            method of the computation, such as "shared", "plain" or "vllm"
     computed        number of tokens that the model was run on
     reused          number of further tokens that separate scoring of each pair would have run
     weight_version  version of the weights, None if unknown

@@ -27,6 +27,7 @@ class SharedState:
 
     slots    limit of simultaneous requests
     paused   times before which a server accepts no request, by its Retry-After
+    causes   the failures that paused servers
     failed   times before which a server that failed receives no request if there is another server
     idle     HTTP clients without a request, each for one request at a time: the connection pool of
              a client with several connections searches all of them at each request
@@ -35,6 +36,7 @@ class SharedState:
 
     slots: asyncio.Semaphore
     paused: dict[str, float] = field(default_factory=_times)
+    causes: dict[str, str] = field(default_factory=dict)
     failed: dict[str, float] = field(default_factory=_times)
     idle: list[Any] = field(default_factory=list)
     calls: int = 0
@@ -55,8 +57,11 @@ class Call:
     deadline: float
     paused: dict[str, float] = field(default_factory=_times)
 
-    def pause(self, server: Server, seconds: float) -> None:
-        """Let no request be sent to a server for some time."""
+    def pause(self, server: Server, seconds: float, cause: str) -> None:
+        """Let no request be sent to a server for some time, because of the failure `cause`."""
+        if seconds <= 0:
+            return
+        self.shared.causes[server.url] = cause
         until = time.monotonic() + seconds
         paused = self.shared.paused if until < self.deadline else self.paused
         paused[server.url] = max(paused[server.url], until)

@@ -37,6 +37,7 @@ from rag_rewards.models.responses import (
     HttpError,
     Response,
     ResponseTooLarge,
+    TemporaryFailure,
     error_message,
     is_temporary,
     receive,
@@ -57,22 +58,15 @@ _MAX_TIMEOUTS = 2
 _CONNECT_S = 10.0
 _MAX_BACKOFF_S = 30.0
 _JSON = {"content-type": "application/json"}
-HINTS = {401: "check the key", 402: "the account has no credit"}
-"""Status codes that every request would get, and how to fix them."""
-
-
-class _TemporaryFailure(Exception):
-    """A failed attempt. Another one can succeed, after `retry_after` seconds or more.
-
-    `is_postponed` if the server limits the rate of requests, and did not try this one.
-    """
-
-    def __init__(self, error: HttpError, retry_after: float = 0.0, **kinds: bool) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.retry_after = retry_after
-        self.is_timeout = kinds.get("is_timeout", False)
-        self.is_postponed = kinds.get("is_postponed", False)
+_NO_CREDIT = "the account has no credit"
+_REDIRECT = "a redirect; use its target as the address"
+_HINTS = {
+    **dict.fromkeys(range(300, 400), _REDIRECT),
+    402: _NO_CREDIT,
+    404: "check the address and the name of the model",
+    405: "check the address",
+}
+"""Status codes that every request with POST would get, and how to fix them."""
 
 
 def _ignore_request(seconds: float) -> None:
@@ -89,7 +83,7 @@ class Client:
     headers     headers of all requests
     extra       the extra that installs the HTTP library
     max_bytes   maximum size of a response
-    hints       status codes that every request would get, and how to fix them
+    keys        places of the key, for the error of a wrong one
     on_request  called after each request, with its duration in seconds
     health      whether the servers respond
 
@@ -103,7 +97,7 @@ class Client:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     extra: str = "http"
     max_bytes: int = MAX_BYTES
-    hints: Mapping[int, str] = field(default_factory=lambda: HINTS, repr=False)
+    keys: str = "api_key"
     on_request: Callable[[float], None] = field(default=_ignore_request, repr=False)
     health: Health = field(default_factory=Health, repr=False)
 
@@ -164,7 +158,7 @@ class Client:
         for i, item in enumerate(items):
             if i not in results:
                 label = name(item) if name else self.name
-                results[i] = HttpError(f"{label}: {self.deadline_message}")
+                results[i] = HttpError(f"{label}: {self.deadline} is over")
         return [results[i] for i in range(len(items))]
 
     async def one(self, work: Callable[[Place], Awaitable[_T]]) -> _T:
@@ -192,10 +186,10 @@ class Client:
         return [replace(self, servers=(server,)) for server in self.servers]
 
     @property
-    def deadline_message(self) -> str:
-        """The reason of an item without a result at the deadline."""
-        deadline = self.limits.deadline
-        return "the call ended" if deadline is None else f"the deadline of {deadline:g} s is over"
+    def deadline(self) -> str:
+        """The deadline of a call, for messages."""
+        seconds = self.limits.deadline
+        return "the call" if seconds is None else f"the deadline of {seconds:g} s"
 
     def shown(self, text: str, length: int = 300) -> str:
         """Return a text of a server for a message: short, on one line, and without keys."""
@@ -320,7 +314,7 @@ class Place:
                 server = self.server
                 try:
                     return await self._attempt(server, request, answer)
-                except _TemporaryFailure as fault:
+                except TemporaryFailure as fault:
                     failure = fault
             await self._wait_to_retry(server, attempts, failure)
 
@@ -333,32 +327,38 @@ class Place:
         now = time.monotonic()
         wait = max(client.request_rate.take(1, now), client.token_rate.take(request.tokens, now))
         try:
-            await self._sleep_until(now + wait)
+            await self._sleep_until(now + wait, "the limit of requests or tokens is reached")
             while call.paused_until(self.server) > time.monotonic():
                 self._move()
-                await self._sleep_until(call.paused_until(self.server))
+                cause = call.shared.causes.get(self.server.url, "")
+                await self._sleep_until(call.paused_until(self.server), cause)
             client.health.check(call.number)
         except BaseException:
             client.request_rate.give_back(1)
             client.token_rate.give_back(request.tokens)
             raise
 
-    async def _sleep_until(self, moment: float) -> None:
-        now = time.monotonic()
-        if max(moment, now) >= self.call.deadline:
-            raise self.error(self.client.deadline_message)
-        if moment > now:
-            await asyncio.sleep(moment - now)
+    async def _sleep_until(self, moment: float, cause: str) -> None:
+        """Wait until a time. HttpError with the cause of the wait if it ends after the deadline."""
+        wait = moment - time.monotonic()
+        left = self.call.deadline - time.monotonic()
+        if left <= 0:
+            raise self.error(f"{self.client.deadline} is over")
+        if wait >= left:
+            reason = f"the next attempt would be after {self.client.deadline}"
+            raise self.error(f"{cause}; {reason}")
+        if wait > 0:
+            await asyncio.sleep(wait)
 
     async def _attempt(self, server: Server, request: _Request, answer: type[_T]) -> _T:
-        """Send a request once. Raises _TemporaryFailure or HttpError."""
+        """Send a request once. Raises TemporaryFailure or HttpError."""
         client, started = self.client, time.monotonic()
         is_answered = False
         try:
             response = await self._send(server, request)
             result = self._read(server, request, response, answer)
             is_answered = True
-        except _TemporaryFailure as failure:
+        except TemporaryFailure as failure:
             client.health.record_failure(self._reason(failure), time.monotonic() - started)
             raise
         except HttpError as error:
@@ -382,7 +382,7 @@ class Place:
         return str(error).removeprefix(f"{self.name}: ")
 
     async def _send(self, server: Server, request: _Request) -> Response:
-        """Return a response. Raises _TemporaryFailure or HttpError without one."""
+        """Return a response. Raises TemporaryFailure or HttpError without one."""
         import httpx
 
         client, shared = self.client, self.call.shared
@@ -408,7 +408,7 @@ class Place:
             # A server that cannot be connected may restart; a connected one is too slow.
             is_slow = not isinstance(fault, httpx.ConnectTimeout)
             reason = f"{server.url} gave no answer to {request.path} within {timeout:.3g} s"
-            raise _TemporaryFailure(self.error(reason), is_timeout=is_slow) from None
+            raise TemporaryFailure(self.error(reason), is_timeout=is_slow) from None
         except ResponseTooLarge as fault:
             reason = f"{server.url} answered {request.path} with too much: {fault}"
             raise self.error(reason, 200) from None
@@ -417,12 +417,12 @@ class Place:
         except (httpx.TransportError, httpx.DecodingError) as fault:
             cause = client.shown(f"{type(fault).__name__} {fault}".strip())
             reason = f"{server.url} lost the connection for {request.path}: {cause}"
-            raise _TemporaryFailure(self.error(reason)) from None
+            raise TemporaryFailure(self.error(reason)) from None
         finally:
             shared.idle.append(connection)
 
     def _read(self, server: Server, request: _Request, response: Response, answer: type[_T]) -> _T:
-        """Return the content of a response. Raises _TemporaryFailure or HttpError."""
+        """Return the content of a response. Raises TemporaryFailure or HttpError."""
         client, status, content = self.client, response.status, response.content
         answered = f"{server.url} answered {request.path} with"
         if status == 200:
@@ -432,35 +432,29 @@ class Place:
                 raise self.error(f"{answered} an unexpected form: {fault}", 200) from None
             except UNDECODABLE:
                 text = client.shown(content[:1000].decode("utf-8", "replace"), 100)
-                error = self.error(f"{answered} broken JSON: {text}", 200)
+                reason = f"{answered} broken JSON: {text}"
                 if request.method == "GET":  # a page for each path that the server does not know
-                    raise error from None
-                raise _TemporaryFailure(error) from None
+                    raise self.error(reason, 200) from None
+                raise TemporaryFailure(self.error(reason)) from None
         reason = f"{answered} status {status}: {client.shown(error_message(content))}"
-        hint = client.hints.get(status, "")
+        hint = f"check the key: {client.keys}" if status == 401 else _HINTS.get(status)
         if status == 429 and b"insufficient_quota" in content:
-            hint = HINTS[402]
-        elif 300 <= status < 400:
-            hint = "a redirect; use its target as the address"
-        if hint:
-            message = f"{self.name}: {reason} ({hint})"
-            raise HttpError(message, status, affects_all=request.method == "POST")
+            hint = _NO_CREDIT
+        if hint and request.method == "POST":
+            raise HttpError(f"{self.name}: {reason} ({hint})", status, affects_all=True)
         if not is_temporary(status):
             raise self.error(reason, status)
-        raise _TemporaryFailure(
-            self.error(reason, status),
-            retry_after_seconds(response.retry_after),
-            is_postponed=status == 429,
-        )
+        pause = retry_after_seconds(response.retry_after)
+        raise TemporaryFailure(self.error(reason, status), pause)
 
     async def _wait_to_retry(
-        self, server: Server, attempts: _Attempts, failure: _TemporaryFailure
+        self, server: Server, attempts: _Attempts, failure: TemporaryFailure
     ) -> None:
         """Wait for the next attempt. Raises HttpError if there is none."""
         call, shared, limits = self.call, self.call.shared, self.client.limits
         health, error = self.client.health, failure.error
         health.check(call.number)
-        if failure.is_postponed and health.successes > attempts.successes:
+        if error.status == 429 and health.successes > attempts.successes:
             attempts.failures = 0  # the rate of the server is lower than that of the requests
         attempts.successes = health.successes
         attempts.failures += 1
@@ -473,7 +467,7 @@ class Place:
         # Jitter, so that waiting requests do not all return at the same time.
         wait = backoff * random.uniform(0.5, 1.0)  # noqa: S311 (not a secret)
         pause = min(failure.retry_after, limits.deadline or limits.timeout)
-        call.pause(server, pause)
+        call.pause(server, pause, self._reason(error))
         shared.failed[server.url] = max(shared.failed[server.url], now + max(wait, pause))
         if self.server is server:
             self._move()
@@ -481,7 +475,8 @@ class Place:
             return
         wait = max(wait, pause) if self.server is server else wait
         if now + wait >= call.deadline:
-            raise HttpError(f"{error}; {self.client.deadline_message}", error.status)
+            reason = f"the next attempt would be after {self.client.deadline}"
+            raise HttpError(f"{error}; {reason}", error.status)
         await asyncio.sleep(wait)
 
 

@@ -32,6 +32,16 @@ class HttpError(BackendError):
         self.status, self.affects_all = status, affects_all
 
 
+class TemporaryFailure(Exception):
+    """A failed attempt. Another one can succeed, after `retry_after` seconds or more."""
+
+    def __init__(
+        self, error: HttpError, retry_after: float = 0.0, *, is_timeout: bool = False
+    ) -> None:
+        super().__init__(str(error))
+        self.error, self.retry_after, self.is_timeout = error, retry_after, is_timeout
+
+
 @dataclass(frozen=True)
 class Response:
     """The status of a response, the value of its header Retry-After, and its body."""

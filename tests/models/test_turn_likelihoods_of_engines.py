@@ -33,13 +33,12 @@ ENCODE = Tokenizer().encode
 
 
 @contextmanager
-def vllm_engine(cached=False):
+def vllm_engine():
     llm = LLM()
-    policy = VllmEngine(llm, tokenizer=Tokenizer(), cached=cached)
+    policy = VllmEngine(llm, tokenizer=Tokenizer())
 
     def train():
         llm.distort = lambda values: [None if v is None else 2 * v - 0.5 for v in values]
-        llm.cached_prefixes.clear()
         policy.refresh(1)
 
     yield policy, train, lambda context, answer: [2 * v - 0.5 for v in scored(context, answer)]
@@ -62,7 +61,6 @@ def server(double, kind, **options):
 
 BACKENDS = {
     "vllm engine": vllm_engine,
-    "vllm engine, cached": lambda: vllm_engine(cached=True),
     "vllm server": lambda: server(VllmDouble, VllmServer),
     "sglang server": lambda: server(SglangDouble, SglangServer),
 }

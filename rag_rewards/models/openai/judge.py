@@ -25,7 +25,7 @@ import msgspec
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.evidence.protocols import Entities, EntityQuestion, JudgeQuestion
 from rag_rewards.models.addresses import servers_of
-from rag_rewards.models.client import HINTS, Client, Place
+from rag_rewards.models.client import Client, Place
 from rag_rewards.models.entity_prompts import entity_messages, parse_entities
 from rag_rewards.models.health import Health
 from rag_rewards.models.judge_fences import code_of
@@ -52,11 +52,6 @@ _MAX_FAILURES = 32
 _RETRIES_OF_UNUSABLE = 2
 """Retries of a response without a verdict: at temperature 0, it is often the same again."""
 _RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "max_tokens", "stream", "n"})
-_HINTS = HINTS | {
-    401: "check the key: api_key, RAG_REWARDS_JUDGE_KEY or OPENAI_API_KEY",
-    404: "check the model's name and base_url",
-    405: "check base_url",
-}
 _Question = JudgeQuestion | EntityQuestion
 _Answer = TypeVar("_Answer")
 
@@ -178,7 +173,7 @@ class OpenAIJudge:
             _headers(api_key, is_secure=servers[0].url.lower().startswith("https")),
             extra="judge",
             max_bytes=MAX_BYTES,
-            hints=_HINTS,
+            keys="api_key, RAG_REWARDS_JUDGE_KEY or OPENAI_API_KEY",
             on_request=self._counter.add_request,
         )
 

@@ -112,7 +112,9 @@ class TextServer(ABC):
         if not (key.isascii() and (not key or key.isprintable())):
             raise UsageError(f"{self.key_variable} must contain printable ASCII characters only")
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._client = Client(self.kind, servers_of(url), limits or LIMITS, headers)
+        keys = f"api_key or {self.key_variable}"
+        servers = servers_of(url)
+        self._client = Client(self.kind, servers, limits or LIMITS, headers, keys=keys)
         self._api: Api | None = None
 
     @abstractmethod

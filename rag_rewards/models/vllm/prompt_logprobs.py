@@ -1,13 +1,8 @@
 """Log-probabilities of a given text from vLLM: its prompt log-probabilities.
 
 When vLLM computes prompt log-probabilities, it does not read its prefix cache by default, because
-the rows of the cached part of a prompt would be uninitialized memory. This plain method is exact,
-and runs the model on every token of every sequence.
-
-The cached method reads the prefix cache nevertheless. It accepts a result only if the cached part
-ends before the last token of the context, so that all rows of the response were computed. Other
-sequences are sent again with the plain method. A policy uses the cached method only after a check
-that the engine gives the same values with both methods.
+the rows of the cached part of a prompt would be uninitialized memory. This is exact, and runs the
+model on every token of every sequence.
 """
 
 from __future__ import annotations
@@ -17,13 +12,9 @@ from typing import Any
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, TokenIds
-from rag_rewards.models.sequences import TokenSequence
 
 PLAIN = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
-"""Sampling parameters of the plain method."""
-# Without detokenize=False the engine looks up the token ids of uninitialized rows and crashes.
-CACHED = {**PLAIN, "detokenize": False, "skip_reading_prefix_cache": False}
-"""Sampling parameters of the cached method."""
+"""Sampling parameters of a request for log-probabilities."""
 
 
 def max_sequence_length(context_length: int | None) -> int | None:
@@ -34,23 +25,14 @@ def max_sequence_length(context_length: int | None) -> int | None:
     return None if context_length is None else context_length - 1
 
 
-def covers_response(cached: int | None, sequence: TokenSequence) -> bool:
-    """Return whether the rows of the response were computed, given the number of cached tokens.
-
-    The row of a token is computed at the token before it. Therefore the last token of the context
-    must not be cached. False if the number is unknown.
-    """
-    return cached is not None and cached < len(sequence.context)
-
-
 def response_logprobs(
     rows: Sequence[Mapping[int, Any] | None] | None, response: TokenIds, source: str
 ) -> list[float]:
     """Return the log-probabilities of a response, in nats, from the rows of its prompt.
 
     The response is the end of the prompt. Rows are counted from the end, because the first row of
-    a prompt is null and an engine may omit the rows of the cached part. Raises BackendError if a
-    row does not contain its token, as in shifted rows; `source` names the backend in the message.
+    a prompt is null. Raises BackendError if a row does not contain its token, as in shifted rows;
+    `source` names the backend in the message.
     """
     if not rows:
         raise BackendError(
