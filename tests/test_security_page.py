@@ -16,7 +16,7 @@ from rag_rewards.scorer import Scorer
 from rag_rewards.server.access import OPEN_ROUTES
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import NAMED_ROUTES, build
+from rag_rewards.server.routes import NAMED_ROUTES, Application
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "SECURITY.md").read_text("utf-8")
@@ -82,7 +82,7 @@ async def statuses(requests: list[tuple[str, str, dict[str, object]]]) -> list[i
     options = ServerOptions(token="secret")
     server = RewardServer(lambda: scorer, scorer.reward.component_names, options)
     await server.start()
-    transport = httpx.ASGITransport(build(server))
+    transport = httpx.ASGITransport(Application(server))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answers = [await client.request(how, path, **more) for how, path, more in requests]  # type: ignore[arg-type]
     return [answer.status_code for answer in answers]

@@ -21,6 +21,7 @@ from rag_rewards.loading import load_recipe
 from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
 from rag_rewards.server import openrlhf
+from rag_rewards.server.access import OPEN_ROUTES
 from rag_rewards.server.app import score_data
 from rag_rewards.server.request_errors import ErrorResponse
 
@@ -51,7 +52,7 @@ ERRORS = {
     503: "A model is loading, a backend does not respond, or the server is busy.",
     504: "The scores were not available within the deadline.",
 }
-_OF_BODIES = (400, 401, 413, 422, 503, 504)
+_OF_BODIES = (400, 413, 422, 503, 504)
 _ROW = {
     "question": "Which river runs through Paris?",
     "documents": [{"id": 1, "text": "Paris lies on the Seine."}],
@@ -108,13 +109,16 @@ def schema(routes: Sequence[Route]) -> dict[str, Any]:
 
 def _operation(route: Route, request: Any = None, response: Any = None) -> dict[str, Any]:
     """Return the description of a route, with an example of its request and its response."""
-    errors = (*_OF_BODIES, *route.errors) if route.request else (401, 503)
+    errors = {*route.errors, *(_OF_BODIES if route.request else ()), 401}
+    failure: type | None = ErrorResponse
+    if route.path in OPEN_ROUTES:
+        errors, failure = errors - {401}, route.response
     operation: dict[str, Any] = {
         "description": inspect.getdoc(route.handler),
         "responses": {
             "200": {"description": "The request succeeded.", **_content(route.response, response)},
             **{
-                str(code): {"description": ERRORS[code], **_content(ErrorResponse)}
+                str(code): {"description": ERRORS[code], **_content(failure)}
                 for code in sorted(errors)
             },
         },

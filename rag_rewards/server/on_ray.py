@@ -138,7 +138,7 @@ def _running(
         seconds = timeout
         yield
     finally:
-        _handle_signals(signal.SIG_IGN)  # another signal would leave Serve on the cluster
+        _handle_signals(lambda *_: None)  # another signal would leave Serve on the cluster
         _stop(seconds)
 
 
@@ -214,11 +214,11 @@ def _builder(
     models = absolute_models(models)
 
     def build_application() -> Any:
-        from rag_rewards.server.routes import build
+        from rag_rewards.server.routes import Application
 
         configure_logs(logs.log_format)
         own = replace(options, token=_token(token_file)) if has_token else options
-        return build(server_of(recipe, models, own, sends_traces=logs.traces)[0])
+        return Application(server_of(recipe, models, own, sends_traces=logs.traces)[0])
 
     return build_application
 
@@ -235,7 +235,7 @@ def _token(file: Path | None) -> str:
     return token
 
 
-def _handle_signals(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) -> None:
+def _handle_signals(handler: Callable[[int, FrameType | None], Any]) -> None:
     """Set the handler of SIGTERM and Ctrl-C."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)

@@ -91,7 +91,7 @@ ROUTES = (
         openrlhf.SampleResponse,
         (409,),
     ),
-    Route("GET", "/models", _models, None, bodies.ModelsResponse),
+    Route("GET", "/models", _models, None, bodies.ModelsResponse, (503,)),
     Route(
         "POST",
         "/entailment",
@@ -108,7 +108,7 @@ ROUTES = (
         bodies.SimilarityResponse,
         (404, 424),
     ),
-    Route("GET", "/health", _health, None, bodies.HealthResponse),
+    Route("GET", "/health", _health, None, bodies.HealthResponse, (503,)),
     Route("GET", "/metrics", _metrics),
     Route("GET", "/status", _status),
     Route("GET", "/openapi.json", _openapi),
@@ -156,30 +156,30 @@ class Application:
         request_id = request_id_of(headers.get(b"x-request-id"))
         set_request_id(request_id)
         method = scope["method"] if scope["method"] in METHODS else "OTHER"
-        path = scope["path"] if scope["path"] in _BY_PATH else "other"
+        route = _BY_PATH.get(scope["path"].rstrip("/") or "/")
+        name = "other" if route is None else route.path
         code, telemetry = 500, self._telemetry
         telemetry.in_flight.inc()
-        with telemetry.tracing.request(method, path, headers, request_id) as span:
+        with telemetry.tracing.request(method, name, headers, request_id) as span:
             try:
-                reply = await self._reply(scope, headers, receive)
+                reply = await self._reply(route, scope, headers, receive)
                 code = reply.status
                 await _send(send, reply, request_id)
             finally:
                 telemetry.in_flight.dec()
                 seconds = time.perf_counter() - started
-                telemetry.record_request(path, code, seconds)
+                telemetry.record_request(name, code, seconds)
                 telemetry.tracing.end_request(span, code)
                 if self.server.options.logs_requests:
-                    _log_request(method, path, code, seconds)
+                    _log_request(method, name, code, seconds)
 
     async def _reply(
-        self, scope: Message, headers: Mapping[bytes, bytes], receive: Receive
+        self, route: Route | None, scope: Message, headers: Mapping[bytes, bytes], receive: Receive
     ) -> Reply:
         try:
             token = self.server.options.token
             if error := refusal(scope["method"], scope["path"], headers, token):
                 raise error
-            route = _BY_PATH.get(scope["path"].rstrip("/") or "/")
             if route is None:
                 raise RequestError(404, "NotFound", "no such route: GET /docs lists the routes")
             if route.method != scope["method"]:
@@ -213,9 +213,6 @@ class Application:
             return RequestError(504, "Deadline", timeout.message)
         log.exception("unexpected error in a request", exc_info=error)
         return RequestError(500, type(error).__name__, "unexpected error: see the server's log")
-
-
-build = Application
 
 
 def _route_hint(scope: Message, headers: Mapping[bytes, bytes]) -> str:

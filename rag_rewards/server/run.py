@@ -48,13 +48,13 @@ def run_server(
         import uvicorn
     from rag_rewards.server.connections import LimitedProtocol
     from rag_rewards.server.logs import configure_logs
-    from rag_rewards.server.routes import build
+    from rag_rewards.server.routes import Application
 
     configure_logs(logs.log_format)
     server, name = server_of(recipe, models, options, sends_traces=logs.traces)
     log.info("rag-rewards: %s on http://%s:%d", name, host, port)
     uvicorn.run(
-        build(server),
+        Application(server),
         host=host,
         port=port,
         http=LimitedProtocol,

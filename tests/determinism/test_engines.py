@@ -17,7 +17,7 @@ from rag_rewards.loading import RecipeSpec, load_recipe
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import build
+from rag_rewards.server.routes import Application
 
 Row = dict[str, Any]
 FIELDS = ("reward", "components", "correct", "turn_rewards")
@@ -54,7 +54,7 @@ async def posted(plan: RecipeSpec, rows: list[Row]) -> Any:
         lambda: Scorer.load(plan), load_recipe(plan).component_names, ServerOptions()
     )
     await server.start()
-    transport = httpx.ASGITransport(build(server))
+    transport = httpx.ASGITransport(Application(server))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         response = await client.post("/score", json={"rollouts": rows})
     assert response.status_code == 200, response.text

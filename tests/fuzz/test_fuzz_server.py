@@ -20,7 +20,7 @@ from rag_rewards.loading import load_recipe
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import build
+from rag_rewards.server.routes import Application
 from rag_rewards.testing import TableContradiction, TableSimilarity
 
 MODELS = Models(
@@ -41,7 +41,7 @@ def application(name):
         ServerOptions(error_value=0.0, batch_ms=0.0),
     )
     asyncio.run(server.start())
-    return build(server)
+    return Application(server)
 
 
 def send(name, method, path, body, headers=()):

@@ -20,7 +20,7 @@ from rag_rewards.loading import RecipeSpec, load_recipe
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import build
+from rag_rewards.server.routes import Application
 
 ARENA = {
     "response": "<relevance>[1]</relevance><analysis>1</analysis><answer>Seine</answer>",
@@ -40,7 +40,7 @@ async def connect(
         ServerOptions(**options),
     )
     await server.start()
-    transport = httpx.ASGITransport(build(server))
+    transport = httpx.ASGITransport(Application(server))
     async with httpx.AsyncClient(
         transport=transport, base_url="http://test", headers={"Content-Type": "application/json"}
     ) as client:

@@ -19,7 +19,7 @@ from rag_rewards.loading import RecipeSpec
 from rag_rewards.models.limits import Limits
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import MIB, ServerOptions
-from rag_rewards.server.routes import build
+from rag_rewards.server.routes import Application
 from rag_rewards.testing import TableContradiction, TableEntailment, TableSimilarity
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
@@ -55,7 +55,9 @@ async def client_of(models: Models, **options: Any) -> httpx.AsyncClient:
     """Return a client of a server without a recipe."""
     server = RewardServer(lambda: models, (), ServerOptions(**options))
     await server.start()
-    return httpx.AsyncClient(transport=httpx.ASGITransport(build(server)), base_url="http://test")
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(Application(server)), base_url="http://test"
+    )
 
 
 @pytest.mark.parametrize("has_recipe", [True, False])

@@ -25,7 +25,7 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.scorer import Scorer
 from rag_rewards.server.app import RewardServer
 from rag_rewards.server.options import ServerOptions
-from rag_rewards.server.routes import NAMED_ROUTES, build
+from rag_rewards.server.routes import NAMED_ROUTES, Application
 from rag_rewards.testing import TableEntailment, TableJudge, TableSimilarity
 
 MARKER = "rr_marker"
@@ -131,7 +131,7 @@ async def answers(recipe: str, calls: list[Call]) -> list[httpx.Response]:
     scorer = Scorer.load(load_recipe(recipe), models=models)
     server = RewardServer(lambda: scorer, scorer.reward.component_names, ServerOptions())
     await server.start()
-    transport = httpx.ASGITransport(build(server))
+    transport = httpx.ASGITransport(Application(server))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         return [await client.request(how, path, **more) for how, path, more in calls]
 

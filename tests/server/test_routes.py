@@ -22,7 +22,7 @@ from rag_rewards.rows import decode_row
 from rag_rewards.server import openrlhf
 from rag_rewards.server.options import MIB, ServerOptions
 from rag_rewards.server.request_bodies import HealthResponse
-from rag_rewards.server.routes import NAMED_ROUTES, build
+from rag_rewards.server.routes import NAMED_ROUTES, Application
 
 PLAN = RecipeSpec(recipe="arena")
 TORN = b'{"rollouts": [{"response": "b", "turns": [{"text": "a"}]'
@@ -145,7 +145,7 @@ class TestScore:
             async with connect(PLAN) as (_, server):
                 scope = {"type": "http", "method": "POST", "path": "/score"}
                 headers = [(b"content-type", b"application/json")]
-                await build(server)(scope | {"headers": headers}, receive, send)
+                await Application(server)(scope | {"headers": headers}, receive, send)
             assert sent[0]["status"] == 499
             metrics = server.telemetry.exposition().decode()
             assert "rag_rewards_clients_gone_total 1.0" in metrics
