@@ -10,7 +10,7 @@ from rag_rewards.models.transformers.modules import import_torch, unwrapped
 
 _PART = 4096
 """Number of 4-byte words of a weight whose sum is in its digest."""
-_PARTS = {"cpu": 64}
+_PARTS = {"cpu": 32}
 """Number of parts in memory at a time by kind of device: the cache of a CPU is small."""
 _PARTS_OF_GPU = 4096
 
@@ -89,7 +89,7 @@ def _digest(weight: Any, factors: dict[str, Any]) -> bytes:
     memory = own.new_empty(min(max(map(len, parts)), size), _PART)
     for part in parts:
         products = memory[: len(part), : part.shape[1]]
-        torch.mul(part, own[: part.shape[1]], out=products)
+        products.copy_(part).mul_(own[: part.shape[1]])
         digest.update(bytes(products.sum(-1).cpu().numpy()))
     return digest.digest()
 

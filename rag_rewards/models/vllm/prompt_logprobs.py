@@ -1,8 +1,8 @@
 """Log-probabilities of a given text from vLLM: its prompt log-probabilities.
 
 When vLLM computes prompt log-probabilities, it does not read its prefix cache by default, because
-the rows of the cached part of a prompt would be uninitialized memory. This is exact, and runs the
-model on every token of every sequence.
+the rows of the cached part of a prompt would be uninitialized memory. Therefore the values are
+exact, and the model runs on every token of every sequence.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ def response_logprobs(
 ) -> list[float]:
     """Return the log-probabilities of a response, in nats, from the rows of its prompt.
 
-    The response is the end of the prompt. Rows are counted from the end, because the first row of
-    a prompt is null. Raises BackendError if a row does not contain its token, as in shifted rows;
-    `source` names the backend in the message.
+    The response is the end of the prompt, whose first row is null. Raises BackendError if a row
+    does not contain its token, as in shifted rows; `source` names the backend in the message.
     """
     if not rows:
         raise BackendError(
