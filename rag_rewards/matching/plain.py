@@ -109,7 +109,7 @@ def plain_rest(folded: str, gold: PlainGold, question: str) -> tuple[list[str], 
     Return None if only a full read can tell.
     """
     words, gold_keys = _words(folded), gold.keys
-    question_text = _without_alternatives(question)
+    question_text = _without_alternatives(question[:_LONGEST_QUESTION])
     if gold_keys is None or question_text is None or not _has_words_only(words):
         return None
     keys, vocabulary, turning = list(map(short_key_of, words)), _vocabulary(), tables().turning
@@ -125,7 +125,7 @@ def plain_rest(folded: str, gold: PlainGold, question: str) -> tuple[list[str], 
 @lru_cache(maxsize=1024)
 def _without_alternatives(question: str) -> str | None:
     """Return a question in lower case, or None if it may offer alternatives."""
-    folded = question[:_LONGEST_QUESTION].lower()
+    folded = question.lower()
     return folded if tables().alternatives.isdisjoint(folded.split()) else None
 
 

@@ -87,43 +87,29 @@ def without_forgeries(text: str) -> str:
 
 
 def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) -> str:
-    """Return a text with a replacement for each part that is thinking.
+    """Return a text with a replacement for each part that is thinking, tags included.
 
-    Parts inside tags with a name of `kept` stay as they are.
+    Parts inside tags with a name of `kept` stay as they are. An unclosed tag extends to the end.
     """
+    if "<" not in text and not may_have_square_tags(text):
+        return text
     pieces: list[str] = []
-    at = 0
-    for start, end in thinking_spans(text, kept):
-        pieces += (text[at:start], replacement)
-        at = end
-    return "".join(pieces) + text[at:] if pieces else text
+    name, start, at = "", 0, 0
+    for tag, tag_start, tag_end in (*_tags(text), ("", len(text), len(text))):
+        if not name:
+            if not tag.startswith("/"):
+                name, start = tag, tag_start
+        elif tag in (f"/{name}", ""):
+            if name not in kept:
+                pieces += (text[at:start], replacement)
+                at = tag_end
+            name = ""
+    return "".join(pieces) + text[at:]
 
 
 def may_have_square_tags(text: str) -> bool:
     """Return whether a text can contain a thinking tag in brackets other than < and >."""
     return "◁" in text or _SQUARE.search(text) is not None
-
-
-def thinking_spans(text: str, kept: Collection[str] = ()) -> list[tuple[int, int]]:
-    """Return the start and the end of each part of a text that is thinking, tags included.
-
-    Parts inside tags with a name of `kept` are left out.
-    """
-    if "<" not in text and not may_have_square_tags(text):
-        return []
-    spans: list[tuple[int, int]] = []
-    name, start = "", 0
-    for tag, tag_start, tag_end in _tags(text):
-        if not name:
-            if not tag.startswith("/"):
-                name, start = tag, tag_start
-        elif tag == f"/{name}":
-            if name not in kept:
-                spans.append((start, tag_end))
-            name = ""
-    if name and name not in kept:
-        spans.append((start, len(text)))
-    return spans
 
 
 def _tags(text: str) -> list[tuple[str, int, int]]:

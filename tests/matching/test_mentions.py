@@ -32,6 +32,9 @@ def test_an_alias_without_spaces_is_found_beside_private_characters() -> None:
         ("Marchetti", "It was **Mar**chetti."),
         ("São Paulo", "It is Sao Paulo."),
         ("Johnson and Johnson", "It is Johnson & Johnson."),
+        ("9:30 am", "It opens at 9:30 a.m."),
+        ("St. Gall", "It is St Gall."),
+        ("C++", "It is written in C++."),
     ],
 )
 def test_the_search_for_a_gold_answer_finds_its_spellings(gold: str, statement: str) -> None:
