@@ -26,8 +26,9 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import (
     Groups,
     Scope,
+    check_groups,
     first_error,
-    groups_of,
+    group_by_key,
     raise_errors,
     rows_of,
     score_whole_groups,
@@ -280,10 +281,13 @@ class Recipe:
         A UsageError ends the call, because the recipe is wrong and not the rollout.
         """
         rows = rows_of(rollouts)
-        if groups is None and self.scope == "rollout":
+        if groups is not None:
+            check_groups(groups, len(rows))
+        if not self._reads_groups:
             with suppress(RolloutError):
                 return list(self._score(Batch(raise_errors(rows))))  # needs no groups
-        return score_whole_groups(rows, groups_of(rows, groups), self.scope, self._score_rollouts)
+        groups = group_by_key(rows) if groups is None else groups
+        return score_whole_groups(rows, groups, self.scope, self._score_rollouts)
 
     def _score_rollouts(self, rollouts: list[Rollout], groups: Groups) -> Sequence[_Result]:
         """Score a batch at once, or each unit by itself if there is an error in it."""

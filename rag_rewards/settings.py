@@ -348,6 +348,7 @@ REPLACED = {
     "over": Replacement("normalize", {"right": "right_max"}),
     "bad_format": Replacement("bad_end"),
     "tools.names": Replacement("query_fields", {}),
+    "extra": Replacement(note=_FIXED.format("allow")),
     "max_cited": Replacement(note=_FIXED.format(20)),
     "chunk_words": Replacement(note=_FIXED.format(512)),
     "tokens": Replacement(note="`rag-rewards explain` shows the contribution of each token"),

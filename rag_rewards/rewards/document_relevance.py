@@ -38,8 +38,10 @@ def relevance_ids(section: str | None, notation: Notation = "json") -> list[int 
     ([2, 5], [2, 5])
     """
     check_choice("notation", notation, Notation)
-    if section is None:
-        return None
+    return None if section is None else _ids(section, notation)
+
+
+def _ids(section: str, notation: Notation) -> list[int | str] | None:
     try:
         return _IDS.decode(section)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -120,9 +122,11 @@ class Relevance:
     def _score(self, rollout: Rollout) -> Score:
         supporting = rollout.supporting_labels
         section = rollout.parsed.cut(self.tags).content.get("relevance")
-        named = relevance_ids(section, self.notation)
+        named = None if section is None else _ids(section, self.notation)
         if named is None:
             return Score(0.0, details={"relevance": None})
         labels = list(dict.fromkeys(rollout.labels_of(named)))
+        if labels == [*supporting]:  # the same order, as in most right responses
+            return Score(1.0, details={"relevance": labels})
         value = relevance(labels, supporting, self.min_precision)
         return Score(value, details={"relevance": labels})

@@ -244,7 +244,7 @@ def test_as_json(cli, attacked):
     [
         (("truthrl",), {"verifier": "exact"}),
         (("truthrl", "--set", "verifier=substring"), {"verifier": "substring"}),
-        (("truthrl", "--hardened"), {"verifier": "exact", "undecided": "wrong"}),
+        (("truthrl", "--hardened"), {"verifier": "exact", "accuracy.undecided": "wrong"}),
         (("ctrl-rag", "--hardened"), {"on_missing_support": "zero", "floor": 0.1}),
         (("lear",), {"decode.max_tokens": 3}),
         (("lear", "--set", "decode.max_tokens=9"), {"decode.max_tokens": 9}),

@@ -392,7 +392,10 @@ def test_a_cascade_also_asks_about_doubtful_answers(cli, write):
         "cascade(undecided=doubtful)": {"cascade": 0.25, "judge_share": 0.5},
     }
     failed = cli("evaluate", write(rows), "-m", "cascade(certainty=0.9)", code=2)
-    assert "metric cascade has no setting 'certainty' since version 0.8.0; use 'ask'" in failed.err
+    assert (
+        "metric cascade has no setting 'certainty' since version 0.8.0; use 'undecided'"
+        in failed.err
+    )
 
 
 def test_verdicts_on_the_reasoning_are_requested_once(cli, write, backends, tmp_path):
