@@ -373,7 +373,7 @@ def current_settings(recorded: Mapping[str, Any], values: Mapping[str, Any]) -> 
     A setting without a replacement stays, so that it is refused.
 
     >>> current_settings({"strict": True, "certainty": 0.9, "scheme": "binary"}, {"scheme": ""})
-    {'accuracy.undecided': 'wrong', 'scheme': 'binary'}
+    {'scheme': 'binary', 'accuracy.undecided': 'wrong'}
     """
     current: dict[str, Any] = {}
     changed: list[tuple[str, Any, Replacement]] = []
