@@ -43,7 +43,7 @@ class Health:
     closed     Requests are sent.
     open       The servers failed: requests are refused, for `seconds` after the last failure.
     half-open  The requests of one call are sent; after `seconds` without a result, those of another
-               one. A success closes it, a failure opens it again.
+               one. A success closes it, a failure opens it again unless `failures` is None.
 
     The servers have failed after `failures` consecutive failures, during `seconds` or more, and
     when the client gives up, because every request would fail. The calls that are under way then
@@ -135,7 +135,8 @@ class Health:
             self._in_a_row += 1
             is_long = now - self._failing_since >= self.seconds
             is_often = self.failures is not None and self._in_a_row >= self.failures
-            if self._test is not None or (self._opened is None and is_often and is_long):
+            is_failed_test = self.failures is not None and self._test is not None
+            if is_failed_test or (self._opened is None and is_often and is_long):
                 self._open(f"{self._in_a_row} failures in a row; the last one: {cause}")
         self.on_request(False, seconds)
 

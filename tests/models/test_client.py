@@ -175,6 +175,14 @@ def test_a_refusal_of_all_requests_ends_the_call(status: int) -> None:
     assert f"model: not sent: {server.url.removesuffix('/v1')} answered" in str(errors[-1])
 
 
+def test_a_call_after_a_refusal_repeats_its_requests() -> None:
+    replies = Reply(status=404), *[Reply(status=503)] * 3
+    with JudgeServer(first_then(*replies)) as server:
+        client = client_of(server, concurrency=3)
+        assert "status 404" in str(numbers(client)[0])
+        assert numbers(client, 20) == [7] * 20
+
+
 def test_the_health_ends_requests_that_are_being_repeated() -> None:
     with JudgeServer(lambda _: Reply(status=500)) as server:
         client = client_of(server, retries=1000)

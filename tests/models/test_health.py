@@ -108,6 +108,17 @@ def test_giving_up_opens_it_for_its_time(clock: Clock) -> None:
     health.check(health.start_call())
 
 
+def test_without_a_number_of_failures_a_later_call_waits_for_servers_that_fail(
+    clock: Clock,
+) -> None:
+    health = Health()
+    health.give_up("status 404", 0.1)
+    later = health.start_call()
+    health.check(later)
+    fail(health, clock, 3)
+    health.check(later)
+
+
 @pytest.fixture
 def half_open(clock: Clock) -> Health:
     health = Health(failures=1, seconds=2.0)
