@@ -440,8 +440,9 @@ class Place:
         hint = f"check the key: {client.keys}" if status == 401 else _HINTS.get(status)
         if status == 429 and b"insufficient_quota" in content:
             hint = _NO_CREDIT
-        if hint and request.method == "POST":
-            raise HttpError(f"{self.name}: {reason} ({hint})", status, affects_all=True)
+        if hint:
+            affects_all = request.method == "POST"  # GET also looks for a path
+            raise HttpError(f"{self.name}: {reason} ({hint})", status, affects_all=affects_all)
         if not is_temporary(status):
             raise self.error(reason, status)
         pause = retry_after_seconds(response.retry_after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rag_rewards import __version__
 from rag_rewards.errors import BackendError, RolloutError, describe, is_control_flow
@@ -196,9 +196,10 @@ class Loaded:
     def __init__(self, source: Scorer | Models, admission: Admission, telemetry: Telemetry) -> None:
         options = admission.options
         self.recipe: LoadedRecipe | None = None
+        self.fingerprints = source.fingerprints
+        """The fingerprints of the models, computed once: that of a policy reads all weights."""
         if isinstance(source, Models):
             self.models = source
-            _ = source.fingerprints  # requests those of models behind servers
         else:
             self.models = source.models
             self.recipe = LoadedRecipe(source, admission, telemetry)
@@ -219,11 +220,6 @@ class Loaded:
         """The models that cannot be used, with their errors."""
         errors = {kind: health.unavailable for kind, health in self.backends.items()}
         return {kind: error for kind, error in errors.items() if error is not None}
-
-    @property
-    def fingerprints(self) -> dict[str, Any]:
-        """The fingerprints of the models."""
-        return self.models.fingerprints if self.recipe is None else self.recipe.scorer.fingerprints
 
 
 def check_available(results: Iterable[ScoreOrError]) -> None:

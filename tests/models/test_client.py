@@ -222,6 +222,14 @@ def test_a_server_without_a_response_fails_at_once_without_an_event_loop(
         client.one_sync(lambda place: place.get(("/models",), Numbers))
 
 
+def test_a_description_that_requires_another_key_names_the_places_of_the_key() -> None:
+    with JudgeServer(lambda _: Reply(status=401, raw=b"who?")) as server:
+        client = client_of(server)
+        client.keys = "api_key or KEY_OF_MODEL"
+        with pytest.raises(HttpError, match=r"401: who\? \(check the key: api_key or KEY_OF_MODEL"):
+            client.one_sync(lambda place: place.get(("/info", "/models"), Numbers))
+
+
 def test_keys_are_in_no_message() -> None:
     with JudgeServer(lambda r: Reply(status=400, raw=repr(r.headers).encode())) as server:
         url = server.url.replace("//", "//me:s3cret@")

@@ -79,6 +79,29 @@ def test_requests_of_many_connections_are_batched() -> None:
     run_in_virtual_time(test())
 
 
+def test_the_status_reads_no_fingerprint_again() -> None:
+    """The fingerprint of a policy reads all of its weights, which would block other requests."""
+
+    class CountingJudge(SlowJudge):
+        reads = 0
+
+        @property
+        def fingerprint(self) -> str:  # type: ignore[override]
+            self.reads += 1
+            return "counting"
+
+    async def test() -> None:
+        judge = CountingJudge()
+        async with connect(PLAN, Models(judge=judge)) as (client, _):
+            reads = judge.reads
+            for _ in range(3):
+                status = (await client.get("/status")).json()
+                assert status["loaded"]["models"] == {"judge": "counting"}
+            assert judge.reads == reads
+
+    run_in_virtual_time(test())
+
+
 def test_several_batches_run_at_the_same_time() -> None:
     async def test() -> None:
         judge = SlowJudge()
