@@ -19,7 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -171,15 +171,15 @@ class Client:
     def one_sync(self, work: Callable[[Place], Awaitable[_T]]) -> _T:
         """Return the same as `one`, for callers without an event loop. Each server is tried once.
 
-        Raises an error after a few seconds if no server responds.
+        Raises the error of the last server, after at most 10 seconds for each.
         """
-        limits = replace(
-            self.limits,
-            retries=len(self.servers) - 1,
-            timeout=min(self.limits.timeout, _CONNECT_S),
-            deadline=None,
-        )
-        return run_coroutine(replace(self, limits=limits).one(work))
+        timeout = min(self.limits.timeout, _CONNECT_S)
+        limits = replace(self.limits, retries=0, timeout=timeout, deadline=None)
+        *others, last = replace(self, limits=limits).split()
+        for client in others:
+            with suppress(HttpError):
+                return run_coroutine(client.one(work))
+        return run_coroutine(last.one(work))
 
     def split(self) -> list[Client]:
         """Return one object for each server."""

@@ -1,6 +1,6 @@
 """The order in which a model computes all tokens of a request, each shared token once.
 
-The sequences of a request form a trie (see `backends.trie`). A run is a piece of this trie: it
+The sequences of a request form a trie (see `models.trie`). A run is a piece of this trie: it
 keeps the beginning of the sequence before it, and continues it with its own tokens. Therefore a
 list of runs describes the whole trie. A step is a part of the list that the model computes at a
 time. In a step, each row attends to the rows of its own run before it, and to blocks of keys that

@@ -91,9 +91,13 @@ class Admission:
                 raise ClientGone
             parts.append(message.get("body", b""))
             place.add(len(parts[-1]))
-            if place.size > limit:
-                raise RequestError(413, "TooLarge", f"the body has more than {limit:,} bytes")
-            self.check()
+            try:
+                if place.size > limit:
+                    raise RequestError(413, "TooLarge", f"the body has more than {limit:,} bytes")
+                self.check()
+            except RequestError:
+                place.leave()  # at once, so that its bytes refuse no other request
+                raise
             if not message.get("more_body", False):
                 return b"".join(parts)
 

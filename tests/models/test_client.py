@@ -7,6 +7,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from rag_rewards.models.addresses import servers_of
 from rag_rewards.models.client import Client, Place
 from rag_rewards.models.health import BackendUnavailable
 from rag_rewards.models.limits import Limits
-from rag_rewards.models.responses import HttpError
+from rag_rewards.models.responses import HttpError, retry_after_seconds
 
 ROOT = Path(__file__).parents[2]
 OK = Reply(raw=b'{"number": 7}')
@@ -144,6 +146,14 @@ def test_a_postponed_request_is_no_attempt_while_others_are_answered() -> None:
     assert items.count(0) == 5
 
 
+def test_retry_after_is_a_number_or_a_date() -> None:
+    soon = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
+    assert retry_after_seconds("2.5") == 2.5
+    assert 0 < retry_after_seconds(soon) <= 3600
+    for past in (None, "soon", "-3", "inf", "Wed, 21 Oct 2015 07:28:00 -0000"):
+        assert retry_after_seconds(past) == 0.0
+
+
 # --- several servers -----------------------------------------------------------------------------
 
 
@@ -228,6 +238,21 @@ def test_a_description_that_requires_another_key_names_the_places_of_the_key() -
         client.keys = "api_key or KEY_OF_MODEL"
         with pytest.raises(HttpError, match=r"401: who\? \(check the key: api_key or KEY_OF_MODEL"):
             client.one_sync(lambda place: place.get(("/info", "/models"), Numbers))
+
+
+def test_a_server_that_responds_describes_the_model_although_others_fail() -> None:
+    describe: Any = lambda place: place.get(("/info", "/models"), Numbers)  # noqa: E731
+    hang = Reply(condition=lambda: False)
+    with (
+        JudgeServer(lambda _: hang) as first,
+        JudgeServer(lambda _: hang) as second,
+        JudgeServer(lambda _: Reply(status=404)) as third,
+        JudgeServer(lambda _: OK) as last,
+    ):
+        client = client_of(first, second, third, last, timeout=0.2)
+        assert client.one_sync(describe) == {"number": 7}
+        with pytest.raises(HttpError, match="status 404"):
+            client_of(first, third, timeout=0.2).one_sync(describe)
 
 
 def test_keys_are_in_no_message() -> None:

@@ -21,8 +21,9 @@ from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rewards import truthfulness
 from rag_rewards.server import openrlhf
-from rag_rewards.server.admission import THREADS
-from rag_rewards.server.options import MIB
+from rag_rewards.server.admission import THREADS, Admission, Message
+from rag_rewards.server.options import MIB, ServerOptions
+from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.telemetry import Rate
 from rag_rewards.testing import TableJudge
 from rag_rewards.text.boxed import last_box
@@ -448,6 +449,29 @@ def test_small_requests_that_wait_for_a_model_are_counted(path: str, body: Any) 
             statuses = Counter(answer.status_code for answer in answers)
             assert statuses == {200: 3, 503: 6}
             assert server.admission.pending_bytes == 0
+
+    run_in_virtual_time(test())
+
+
+def test_a_refused_request_refuses_no_other_one() -> None:
+    async def test() -> None:
+        admission = Admission(ServerOptions(max_pending=100, max_body=80 / MIB))
+
+        async def answer(size: int) -> object:
+            async def receive() -> Message:
+                return {"type": "http.request", "body": b"x" * size}
+
+            async def handle(body: bytes) -> bytes:
+                return body[:1]
+
+            try:
+                return await admission.answer(receive, handle)
+            except RequestError as error:
+                return error.status
+
+        results = await asyncio.gather(*map(answer, (60, 60, 90, 30)))
+        assert results == [b"x", 503, 413, b"x"]
+        assert admission.pending_bytes == 0
 
     run_in_virtual_time(test())
 

@@ -1,6 +1,6 @@
 """A policy on transformers: the reference of all policies.
 
-Shared tokens of a group run once (see `backends.trie`). Before the first use, the policy compares
+Shared tokens of a group run once (see `models.trie`). Before the first use, the policy compares
 the values of its methods (see `methods`) with those of the whole forward pass of this model. If
 they differ, the policy scores each pair separately, and every answer reports it.
 """
