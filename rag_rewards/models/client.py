@@ -192,10 +192,11 @@ class Client:
         return "the call" if seconds is None else f"the deadline of {seconds:g} s"
 
     def shown(self, text: str, length: int = 300) -> str:
-        """Return a text of a server for a message: short, on one line, and without keys."""
+        """Return a text of a server for a message: short, on one line, without keys and queries."""
         values = [
             self.headers.get("authorization"),
-            *(s.address.authorization for s in self.servers),
+            *(server.address.authorization for server in self.servers),
+            *(server.address.query for server in self.servers),
         ]
         for value in filter(None, values):
             text = text.replace(value.partition(" ")[2] or value, "***")

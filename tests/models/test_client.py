@@ -7,8 +7,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
-from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from rag_rewards.models.addresses import servers_of
 from rag_rewards.models.client import Client, Place
 from rag_rewards.models.health import BackendUnavailable
 from rag_rewards.models.limits import Limits
-from rag_rewards.models.responses import HttpError, retry_after_seconds
+from rag_rewards.models.responses import HttpError
 
 ROOT = Path(__file__).parents[2]
 OK = Reply(raw=b'{"number": 7}')
@@ -146,14 +144,6 @@ def test_a_postponed_request_is_no_attempt_while_others_are_answered() -> None:
     assert items.count(0) == 5
 
 
-def test_retry_after_is_a_number_or_a_date() -> None:
-    soon = format_datetime(datetime.now(timezone.utc) + timedelta(hours=1), usegmt=True)
-    assert retry_after_seconds("2.5") == 2.5
-    assert 0 < retry_after_seconds(soon) <= 3600
-    for past in (None, "soon", "-3", "inf", "Wed, 21 Oct 2015 07:28:00 -0000"):
-        assert retry_after_seconds(past) == 0.0
-
-
 # --- several servers -----------------------------------------------------------------------------
 
 
@@ -270,6 +260,13 @@ def test_keys_are_in_no_message() -> None:
         assert "s3cret" not in text
         assert "k3y" not in text
         assert "bWU6" not in text
+
+
+def test_a_query_is_in_no_message() -> None:
+    with JudgeServer(lambda r: Reply(status=400, raw=f"no {r.path}".encode())) as server:
+        urls = servers_of(f"{server.url}?key=s3cret", is_base=True)
+        (error,) = numbers(Client("model", urls, Limits(retries=0)))
+    assert str(error).endswith("status 400: no /v1/numbers***")
 
 
 def test_a_deadline_ends_a_call_whatever_its_requests_wait_for() -> None:

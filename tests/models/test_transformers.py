@@ -929,6 +929,19 @@ def test_padding_that_a_model_reads_separates_prompts_by_their_lengths(monkeypat
     assert [each.token_ids for each in result] == [greedy(scorer.model, p, 6) for p in prompts]
 
 
+def test_a_model_without_numbers_generates_nothing():
+    model = tiny_models.make_model("qwen2")
+    scorer = TransformersPolicy(model, TOKENIZER)
+    with torch.no_grad():
+        model.lm_head.weight.fill_(torch.nan)
+    requests = [GenerateRequest(tokens(length, 0), max_tokens=4) for length in (5, 9)]
+    for count in (1, 2):
+        answers = generate(scorer, *requests[:count])
+        assert [str(answer) for answer in answers] == [
+            "the logits of the model are not numbers (NaN)"
+        ] * count
+
+
 def test_positions_that_depend_on_the_length_have_no_padding():
     """Beyond the original length, padding would change the positions of shorter prompts."""
     config = long_rope()

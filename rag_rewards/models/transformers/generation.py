@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rag_rewards.errors import describe, shorten
+from rag_rewards.errors import BackendError, describe, shorten
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, TokenIds, Tokenizer
 from rag_rewards.models.transformers.forward import ModelForward, PolicyUsage
 from rag_rewards.models.transformers.modules import import_torch
@@ -26,13 +26,15 @@ def generate_batch(
 ) -> list[GenerateAnswer]:
     """Generate for requests that differ only in their prompts.
 
-    `version` is the version of the weights, `usage` counts the generated tokens.
+    `version` is the version of the weights, `usage` counts the generated tokens. Raises
+    BackendError for logits that are not numbers.
     """
     torch, first = import_torch(), requests[0]
     ids, mask = _left_padded(forward, [request.prompt for request in requests])
-    stops: dict[str, Any] = {}
+    options: dict[str, Any] = {"logits_processor": [_check_logits]}
     if first.stop:
-        stops = {"stopping_criteria": [_stopping_criterion(tokenizer, first.stop, ids.shape[1])]}
+        criterion = _stopping_criterion(tokenizer, first.stop, ids.shape[1])
+        options["stopping_criteria"] = [criterion]
     ends = _end_tokens(forward.causal, tokenizer)
     with (
         torch.random.fork_rng(enabled=first.seed is not None),
@@ -40,7 +42,7 @@ def generate_batch(
     ):
         if first.seed is not None:
             torch.manual_seed(first.seed)
-        sequences = forward.causal.generate(ids, attention_mask=mask, **stops)
+        sequences = forward.causal.generate(ids, attention_mask=mask, **options)
     continuations = sequences[:, ids.shape[1] :]
     usage.generated += continuations.numel()
     return [
@@ -99,7 +101,7 @@ def padding_fault(forward: ModelForward, tolerance: float) -> str:
     except Exception as error:
         return shorten(describe(error), 200)
     likely = alone > alone.amax(-1, keepdim=True) - 10  # rounding of the others is larger
-    gap = float((together - alone)[likely].abs().max())
+    gap = float((together - alone).abs().where(likely, 0.0).max())
     return "" if gap <= tolerance else f"values differ by up to {gap:.3g} nats"
 
 
@@ -109,6 +111,13 @@ def _left_padded(forward: ModelForward, prompts: Sequence[TokenIds]) -> tuple[An
     ids = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
     return forward.token_tensor(ids), forward.token_tensor(mask)
+
+
+def _check_logits(ids: Any, logits: Any) -> Any:
+    """Return logits unchanged. BackendError for NaN, of which greedy generation takes token 0."""
+    if logits.isnan().any():
+        raise BackendError("the logits of the model are not numbers (NaN)")
+    return logits
 
 
 def _stopping_criterion(tokenizer: Tokenizer, stops: Sequence[str], start: int) -> Any:
