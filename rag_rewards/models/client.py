@@ -191,7 +191,7 @@ class Client:
         seconds = self.limits.deadline
         return "the call" if seconds is None else f"the deadline of {seconds:g} s"
 
-    def shown(self, text: str, length: int = 300) -> str:
+    def message_text(self, text: str, length: int = 300) -> str:
         """Return a text of a server for a message: short, on one line, without keys and queries."""
         values = [
             self.headers.get("authorization"),
@@ -416,7 +416,7 @@ class Place:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as fault:
             raise self.error(f"{server.url} is not a valid address: {fault}") from None
         except (httpx.TransportError, httpx.DecodingError) as fault:
-            cause = client.shown(f"{type(fault).__name__} {fault}".strip())
+            cause = client.message_text(f"{type(fault).__name__} {fault}".strip())
             reason = f"{server.url} lost the connection for {request.path}: {cause}"
             raise TemporaryFailure(self.error(reason)) from None
         finally:
@@ -425,19 +425,19 @@ class Place:
     def _read(self, server: Server, request: _Request, response: Response, answer: type[_T]) -> _T:
         """Return the content of a response. Raises TemporaryFailure or HttpError."""
         client, status, content = self.client, response.status, response.content
-        answered = f"{server.url} answered {request.path} with"
+        subject = f"{server.url} answered {request.path} with"
         if status == 200:
             try:
                 return msgspec.json.decode(content, type=answer)
             except msgspec.ValidationError as fault:
-                raise self.error(f"{answered} an unexpected form: {fault}", 200) from None
+                raise self.error(f"{subject} an unexpected form: {fault}", 200) from None
             except UNDECODABLE:
-                text = client.shown(content[:1000].decode("utf-8", "replace"), 100)
-                reason = f"{answered} broken JSON: {text}"
+                text = client.message_text(content[:1000].decode("utf-8", "replace"), 100)
+                reason = f"{subject} broken JSON: {text}"
                 if request.method == "GET":  # a page for each path that the server does not know
                     raise self.error(reason, 200) from None
                 raise TemporaryFailure(self.error(reason)) from None
-        reason = f"{answered} status {status}: {client.shown(error_message(content))}"
+        reason = f"{subject} status {status}: {client.message_text(error_message(content))}"
         hint = f"check the key: {client.keys}" if status == 401 else _HINTS.get(status)
         if status == 429 and b"insufficient_quota" in content:
             hint = _NO_CREDIT

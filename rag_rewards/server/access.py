@@ -31,8 +31,8 @@ def refusal(
     """
     is_open = path in OPEN_ROUTES
     if token is not None and not is_open:
-        sent = token_of(headers.get(b"authorization", b""))
-        if not sent or not hmac.compare_digest(sent, token.encode()):
+        candidate = token_of(headers.get(b"authorization", b""))
+        if not candidate or not hmac.compare_digest(candidate, token.encode()):
             message = "missing or wrong token"
             challenge = {"WWW-Authenticate": 'Basic realm="rag-rewards"'}
             return RequestError(401, "Unauthorized", message, headers=challenge)

@@ -187,5 +187,5 @@ def _example(title: str, content: Mapping[str, Any]) -> Iterator[str]:
     """Yield the example of a request or a response, if there is one."""
     example = content.get("content", {}).get("application/json", {}).get("example")
     if example is not None:
-        shown = json.dumps(example, indent=2, ensure_ascii=False)
-        yield f"<p>{escape(title)}</p><pre>{escape(shown)}</pre>"
+        text = json.dumps(example, indent=2, ensure_ascii=False)
+        yield f"<p>{escape(title)}</p><pre>{escape(text)}</pre>"

@@ -234,8 +234,8 @@ class OpenAIJudge:
             except UsageError as error:
                 answers[question] = error
         async with self._open_cache() as cache:
-            known = await cache.get(chain.from_iterable(keys.values())) if cache else {}
-            votes = _Votes(keys, known, cache)
+            entries = await cache.get(chain.from_iterable(keys.values())) if cache else {}
+            votes = _Votes(keys, entries, cache)
             results = await self._client.map(
                 list(keys), lambda each, place: answer(votes, each, place), name=self._label
             )
@@ -261,8 +261,8 @@ class OpenAIJudge:
         entries = [await self._vote(votes, question, i, place) for i in range(count)]
         names: dict[str, str | None] = {}
         for placeholder in question.placeholders:
-            stated = Counter((entry.entities or {}).get(placeholder) for entry in entries)
-            name, most = stated.most_common(1)[0]
+            votes_by_name = Counter((entry.entities or {}).get(placeholder) for entry in entries)
+            name, most = votes_by_name.most_common(1)[0]
             names[placeholder] = name if 2 * most > count else None
         return names
 
@@ -344,7 +344,7 @@ class OpenAIJudge:
             if verdict is not None:
                 return Entry(1 if verdict else 0, prompt, generated, text)
             reason = f"has no verdict: {text or choice.message.refusal!r}"
-        reason = self._client.shown(reason, 200)
+        reason = self._client.message_text(reason, 200)
         raise place.error(f"the response of {place.server.url} {reason}", 200)
 
     # --- the cache -----------------------------------------------------------------------------
