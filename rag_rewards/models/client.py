@@ -149,7 +149,7 @@ class Client:
                     try:
                         results[i] = await work(item, place)
                     except BackendError as error:
-                        results[i] = error.with_traceback(None)  # its frames keep objects alive
+                        results[i] = without_frames(error)
 
         if items:
             async with self._call() as call:
@@ -227,6 +227,12 @@ class Client:
         connect = min(_CONNECT_S, self.limits.timeout)
         timeout = httpx.Timeout(None, connect=connect)
         return httpx.AsyncClient(verify=self.tls, headers=dict(self.headers), timeout=timeout)
+
+
+def without_frames(error: BackendError) -> BackendError:
+    """Return an error without the frames in which it was raised: they keep its response alive."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 @dataclass

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from rag_rewards.models.client import Client, Place
 from rag_rewards.models.health import BackendUnavailable
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.responses import HttpError
+from rag_rewards.models.text_servers import SimilarityServer
+from rag_rewards.models.text_servers.server import Api
 
 ROOT = Path(__file__).parents[2]
 OK = Reply(raw=b'{"number": 7}')
@@ -260,6 +264,26 @@ def test_keys_are_in_no_message() -> None:
         assert "s3cret" not in text
         assert "k3y" not in text
         assert "bWU6" not in text
+
+
+def test_errors_keep_no_response_in_memory() -> None:
+    large = b'["' + b"x" * 1_000_000 + b'"]'
+    with JudgeServer(lambda _: Reply(raw=large)) as server:
+        for max_bytes in (1 << 30, 500_000):
+            client = client_of(server)
+            client.max_bytes = max_bytes
+            similarity = SimilarityServer(server.url, limits=client.limits)
+            similarity._client = client
+            similarity._api = Api("m", 1, lambda texts, place: number(texts, place))
+            tracemalloc.start()
+            errors = numbers(client, 9)
+            errors += asyncio.run(similarity.similarity([(str(i), "x") for i in range(9)]))
+            server.requests.clear()
+            gc.collect()
+            size, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert {type(error) for error in errors} == {HttpError}
+            assert size < 3_000_000
 
 
 def test_a_query_is_in_no_message() -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.models.addresses import servers_of
-from rag_rewards.models.client import Client, Place
+from rag_rewards.models.client import Client, Place, without_frames
 from rag_rewards.models.health import BackendUnavailable, Health
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.responses import HttpError
@@ -197,7 +197,7 @@ class TextServer(ABC):
                 return list(values)
             except BackendError as error:
                 if len(batch) == 1 or not _can_be_of_one_item(error):
-                    return [error] * len(batch)
+                    return [without_frames(error)] * len(batch)
             middle = len(batch) // 2
             first = await isolated(batch[:middle], place)
             return first + await isolated(batch[middle:], place)
