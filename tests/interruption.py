@@ -1,19 +1,19 @@
-"""Runs that end before they record a part."""
+"""Runs that end before they record a shard."""
 
-from rag_rewards.scoring.run_folder import RunFolder
+from rag_rewards.scoring.store import Journal
 
 
 class Interruption(BaseException):
     pass
 
 
-def interrupt(patch, part):
-    """Interrupt a run before it records its part of this number."""
-    count, add = iter(range(1, part + 1)), RunFolder.add
+def interrupt(patch, record):
+    """Interrupt a run before it adds the record of this number to its journal."""
+    count, add = iter(range(1, record + 1)), Journal.add
 
-    def interrupted(folder, record):
-        if next(count) == part:
+    def interrupted(journal, part):
+        if next(count) == record:
             raise Interruption
-        add(folder, record)
+        add(journal, part)
 
-    patch.setattr(RunFolder, "add", interrupted)
+    patch.setattr(Journal, "add", interrupted)

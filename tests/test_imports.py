@@ -192,7 +192,7 @@ def test_only_training_imports_the_adapters():
 
 
 @pytest.mark.parametrize(
-    "module", ["rag_rewards", "rag_rewards.scorer", "rag_rewards.scoring.chunk_workers"]
+    "module", ["rag_rewards", "rag_rewards.scorer", "rag_rewards.scoring.workers"]
 )
 def test_importing_loads_nothing_heavy(module):
     code = f"import sys, {module}; print(*sorted({HEAVY!r} & sys.modules.keys()))"

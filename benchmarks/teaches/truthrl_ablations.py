@@ -77,7 +77,7 @@ def preference_pairs(
 ) -> list[dict[str, str]]:
     """Return one pair per question that has one, as `rag-rewards select dpo` builds it."""
     from rag_rewards.datasets.gold import Problem
-    from rag_rewards.files.questions import Question, ScoredRollout
+    from rag_rewards.selection.questions import Question, ScoredRollout
     from rag_rewards.selection.training_sets import ChatMaker
     from rag_rewards.tiny_world.formats import TRUTHRL
     from rag_rewards.tiny_world.generation import rollouts

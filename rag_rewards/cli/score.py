@@ -27,12 +27,12 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.errors import plain
-from rag_rewards.files.progress import NoProgress
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
+from rag_rewards.scoring.options import OnOutput, OutputFormat, ScoreOptions, ScoringRun
+from rag_rewards.scoring.progress import NoProgress
 from rag_rewards.scoring.ray_cluster import Engine, RayOptions
 from rag_rewards.scoring.score_file import score_file
-from rag_rewards.scoring.score_options import OnOutput, OutputFormat, ScoreOptions, ScoringRun
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 

@@ -34,7 +34,7 @@ class Output:
     The files of a URL of an object store are in a local folder until `commit` uploads the complete
     output; the object appears when the upload is complete.
 
-    With `resume`, the rows of an earlier partial file remain until `truncate` or `renew` is called.
+    With `resume`, the rows of an earlier partial file remain until `truncate` is called.
 
     Raises UsageError when `path` cannot be written, when its name is that of a compression that is
     not supported, and when another run is writing it.
@@ -78,19 +78,6 @@ class Output:
             self.handle.write(data)
         except OSError as error:
             raise self._named(error) from None
-
-    def renew(self) -> None:
-        """Replace the partial file by a new one. A worker of an earlier run has the old one open.
-
-        Raises UsageError when another run begins at this moment.
-        """
-        if self.partial is None or self.target is None:
-            raise ValueError(f"{self.path} has no partial file")
-        if _WINDOWS:
-            self.handle.close()
-        self.partial.unlink(missing_ok=True)
-        self.handle.close()
-        self.handle = self._locked(self.partial, self.target)
 
     @staticmethod
     def _locked(partial: Path, target: Path, *, truncate: bool = True) -> IO[bytes]:

@@ -20,11 +20,10 @@ import msgspec
 
 from rag_rewards.errors import OptionError, RolloutError, RowError, UsageError, shorten
 from rag_rewards.evidence.needs import Need
-from rag_rewards.files.questions import QuestionRow
 from rag_rewards.groups import positions_by_key
 from rag_rewards.metrics.metric import AnswerCache, GroupMetric, Metric, Parts, RowMetric, Unit
 from rag_rewards.rollout import Rollout
-from rag_rewards.rows import Chunk, ScoredRow, decode_line
+from rag_rewards.rows import Chunk, QuestionRow, ScoredRow, decode_line
 from rag_rewards.rows.column_map import read_columns
 from rag_rewards.rows.decisions import decided_as
 from rag_rewards.rows.line_groups import NO_KEY

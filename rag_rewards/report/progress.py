@@ -6,9 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rag_rewards.files.progress import Progress
-from rag_rewards.files.sources import Source
 from rag_rewards.rows import Totals
+from rag_rewards.scoring.progress import Progress
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.exchange import EvidenceUsage
@@ -49,10 +48,10 @@ class TerminalBar:
 
 
 class ProgressBar(Progress):
-    """The progress of a file as a bar on standard error."""
+    """The progress of a file as a bar on standard error. `size` is that of the input in bytes."""
 
-    def __init__(self, source: Source) -> None:
-        self._bar = TerminalBar(source.size)
+    def __init__(self, size: int | None) -> None:
+        self._bar = TerminalBar(size)
         self._started = time.perf_counter()
 
     def __enter__(self) -> ProgressBar:

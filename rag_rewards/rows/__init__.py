@@ -26,4 +26,5 @@ from rag_rewards.rows.decoding import row_error as row_error
 from rag_rewards.rows.encoding import RowEncoder as RowEncoder
 from rag_rewards.rows.encoding import error_record as error_record
 from rag_rewards.rows.scored import SCORE_FIELDS as SCORE_FIELDS
+from rag_rewards.rows.scored import QuestionRow as QuestionRow
 from rag_rewards.rows.scored import ScoredRow as ScoredRow

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rag_rewards.errors import RolloutError, RowError
-from rag_rewards.rollout import Rollout, Score, TurnEntries
+from rag_rewards.rollout import Message, Rollout, Score, TurnEntries
 from rag_rewards.rows.decoding import row_error
 from rag_rewards.text.lazy import lazy
 
@@ -167,6 +167,12 @@ class ScoredRow(
     def missing_before(self) -> int:
         """The number of rollouts before this one that a dump could not write."""
         return _decoded(self.raw_missing_before, _COUNT, MISSING) or 0
+
+
+class QuestionRow(ScoredRow, frozen=True, kw_only=True, dict=True):
+    """A row of a question, which may have no response yet."""
+
+    response: str | list[Message] = ""
 
 
 def score_fields(rollout: Rollout, score: Score, names: Iterable[str] = ()) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from rag_rewards.errors import UsageError
 from rag_rewards.rows.line_groups import MAX_GROUP_BYTES, MAX_GROUP_ROWS, is_group_start
-from rag_rewards.scoring.files import InputFile, Piece, RowFile, open_rows, renamed
+from rag_rewards.scoring.input_files import InputFile, Piece, RowFile, open_rows, renamed
 
 MIN_BYTES, MAX_BYTES = 1 << 20, 1 << 25
 SHARDS_PER_WORKER = 8
@@ -184,14 +183,3 @@ class _BetweenGroups:
             self._rows -= 1
             self._size -= len(line)
         return None
-
-
-def splittable_files(paths: Sequence[str]) -> list[InputFile]:
-    """Return the files with their sizes. Raises UsageError for a file of another format."""
-    files = [InputFile.of(path) for path in paths]
-    for file in files:
-        try:
-            open_rows(file).close()
-        except OSError as error:
-            raise UsageError(f"cannot read {file.path}: {error.strerror}") from None
-    return files

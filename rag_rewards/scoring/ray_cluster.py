@@ -77,7 +77,7 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
         else:
             # Processes that Ray starts in advance have the variables of this process. They could
             # not be used for actors with a runtime environment.
-            with _environment(KEEP_MEMORY | {"RAY_USAGE_STATS_ENABLED": "0"}):
+            with environment(KEEP_MEMORY | {"RAY_USAGE_STATS_ENABLED": "0"}):
                 ray.init(
                     address="local",
                     include_dashboard=False,
@@ -99,7 +99,7 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
+def environment(defaults: Mapping[str, str]) -> Iterator[None]:
     """Set the environment variables that are missing, for the time of the block."""
     missing = defaults.keys() - os.environ.keys()
     os.environ.update({name: defaults[name] for name in missing})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from rag_rewards.errors import OptionError, cannot_resume
-from rag_rewards.scoring.files import InputFile
-from rag_rewards.scoring.score_options import ScoreOptions
+from rag_rewards.files.version import sha256
+from rag_rewards.loading import RecipeSpec
+from rag_rewards.scoring.input_files import InputFile
+from rag_rewards.scoring.options import ScoreOptions
 
 OPTIONS = frozenset({"columns", "group_size", "sort", "keep_evidence", "on_error"})
 """The settings of a run that are options of the command."""
-_DESCRIPTIONS = {"reading": "the way of reading the input"}
-"""Other settings whose names are not in the words of a user."""
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,23 +20,21 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     A run can only continue an earlier run with equal settings and files.
 
     options      options of the command by name, and the signature
-    files        input files; empty for a stream
+    files        input files; empty for standard input
     """
 
     options: dict[str, str]
     files: list[InputFile]
 
     def check(self, earlier: RunSettings, name: str) -> None:
-        """Raise UsageError if an earlier run had other options or another input."""
-        self.check_options(earlier, name)
-        self.check_files(earlier, name)
+        """Raise UsageError if an earlier run had other options or another input.
 
-    def check_options(self, earlier: RunSettings, name: str) -> None:
-        """Raise UsageError if an earlier run had other options."""
+        `name` is the output, for messages.
+        """
         for option in dict.fromkeys([*earlier.options, *self.options]):
             before, now = earlier.options.get(option, "-"), self.options.get(option, "-")
             if before != now:
-                label = f"{{{option}}}" if option in OPTIONS else _DESCRIPTIONS.get(option, option)
+                label = f"{{{option}}}" if option in OPTIONS else option
                 raise OptionError(
                     f"cannot resume {{name}}: {label} was {{before!r}} and is {{now!r}}: use the "
                     "settings of the earlier run, or start again without {resume}",
@@ -44,9 +42,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                     before=before,
                     now=now,
                 )
-
-    def check_files(self, earlier: RunSettings, name: str) -> None:
-        """Raise UsageError if an earlier run had another input."""
         if len(self.files) != len(earlier.files):
             raise cannot_resume(
                 name,
@@ -58,13 +53,12 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise cannot_resume(name, f"the input {file.path} has changed ({difference})")
 
 
-def settings_of(signature: str, code: str, options: ScoreOptions, reading: str) -> dict[str, str]:
-    """Return the settings that determine the output, by the names of the options.
-
-    `code` identifies the code of recipes of the user. `reading` is how the run reads its input and
-    divides its output.
-    """
-    return {
+def settings_of(
+    signature: str, spec: RecipeSpec | None, options: ScoreOptions, files: list[InputFile]
+) -> RunSettings:
+    """Return the settings that determine an output. `spec` is the recipe as plain data."""
+    code = _recipe_code(spec)
+    values = {
         "signature": signature,
         **({"code of the recipe": code} if code else {}),
         "source": options.source,
@@ -73,8 +67,23 @@ def settings_of(signature: str, code: str, options: ScoreOptions, reading: str) 
         "sort": str(options.sort),
         "keep_evidence": str(options.keep_evidence),
         "on_error": options.on_error,
-        "reading": reading,
     }
+    return RunSettings(options=values, files=files)
+
+
+def _recipe_code(spec: RecipeSpec | None) -> str:
+    """Return the digests of the files of a user's recipes, in the order of the stages.
+
+    The result is empty for recipes by name and for objects. Files that such a file imports are not
+    included.
+    """
+    references = [] if spec is None else [each for each in spec.recipes if ":" in each]
+    if not references:
+        return ""
+    from rag_rewards.loading import import_module_of  # only for your own recipes
+
+    files = [module.__file__ for module in map(import_module_of, references)]
+    return " ".join(sha256(file)[:16] for file in files if file is not None)
 
 
 def _difference(before: InputFile, now: InputFile) -> str:

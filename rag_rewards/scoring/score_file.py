@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_rewards.files.output import partial_of, refuse_second_run
 from rag_rewards.files.output_check import refuse_overwriting
-from rag_rewards.files.progress import NoProgress, Progress
+from rag_rewards.files.sinks import temporary_file_error
 from rag_rewards.files.sources import Source, chunks, open_source
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
-from rag_rewards.scoring.run import score_to_file
-from rag_rewards.scoring.score_options import OnOutput, OutputError, ScoreOptions, ScoringRun
+from rag_rewards.scoring.options import OnOutput, OutputError, ScoreOptions, ScoringRun
+from rag_rewards.scoring.progress import NoProgress, Progress
+from rag_rewards.scoring.run import score_to_output
+from rag_rewards.scoring.stream import Sink, score_as_read
 
 if TYPE_CHECKING:
-    from rag_rewards.scoring.on_ray import RayExecutor
+    from rag_rewards.scoring.on_ray import RayWorkers
 
 
 def score_file(
     recipe: RecipeSource,
     options: ScoreOptions,
     *,
-    progress: Callable[[Source], Progress] = NoProgress,
+    progress: Callable[[int | None], Progress] = NoProgress,
     on_output: OnOutput | None = None,
 ) -> ScoringRun:
     """Score a file. The output has a partial name until it is complete.
+
+    `progress` returns the display for an input of this size in bytes. `on_output` receives the
+    scored rows: those of a stream at once, those of a file or a folder when it is complete.
 
     Raises UsageError before any row is scored, OutputError when writing the output fails.
     """
@@ -43,39 +52,35 @@ def score_file(
         if options.engine == "local":
             return _score_source(scorer, options, progress, on_output)
         # The modules of the cluster take time to import.
-        from rag_rewards.scoring.on_ray import ray_executor
+        from rag_rewards.scoring.on_ray import ray_workers
 
-        with ray_executor(scorer, options) as executor:
-            return _score_source(scorer, options, progress, on_output, executor)
+        with ray_workers(scorer, options) as cluster:
+            return _score_source(scorer, options, progress, on_output, cluster)
 
 
 def _score_source(
     scorer: Scorer,
     options: ScoreOptions,
-    progress: Callable[[Source], Progress],
+    progress: Callable[[int | None], Progress],
     on_output: OnOutput | None,
-    executor: RayExecutor | None = None,
+    cluster: RayWorkers | None = None,
 ) -> ScoringRun:
     source = open_source(options.source, options.columns)
-    run = _run_of(scorer)
+    run = ScoringRun(scorer.reward.name, scorer.reward.equation, scorer.signature)
+    run.usage = scorer.usage if scorer.has_models else None
+    run.judge = scorer.models.judge
     start = time.perf_counter()
     try:
-        if executor is not None and options.models.is_set:
-            run.signature = executor.signature()
-        if options.output_format == "parts":
-            from rag_rewards.scoring.parts import score_to_parts
-
-            score_to_parts(scorer, options, run, progress(source), on_output, executor)
-        elif executor is not None:
-            score_to_file(scorer, options, source, run, progress(source), on_output, executor)
-        elif options.is_resumable:
-            score_to_file(scorer, options, source, run, progress(source), on_output)
+        if cluster is not None and options.models.is_set:
+            run.signature = cluster.signature()
+        if options.is_streamed:
+            score_as_read(scorer, options, source, run, progress, Sink(options, on_output))
+        elif not options.is_resumable:
+            _score_through_file(scorer, options, source, run, progress, on_output)
         else:
-            from rag_rewards.scoring.stream import score_to_stream
-
-            score_to_stream(scorer, options, source, run, progress(source), on_output)
-        if run.was_complete and on_output is not None:
-            _pass_rows(str(options.output), on_output)
+            score_to_output(scorer, options, source, run, progress, cluster)
+            if on_output is not None:
+                _pass_rows(run.partial or str(options.output), on_output)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -94,14 +99,42 @@ def _score_source(
 
 
 def _pass_rows(output: str, on_output: OnOutput) -> None:
-    """Pass the scored rows of a complete output."""
+    """Pass the scored rows of an output."""
     with contextlib.closing(open_source(output)) as source:
         for chunk in chunks(source.lines):
             on_output(b"".join(line.removesuffix(b"\n") + b"\n" for line in chunk.lines))
 
 
-def _run_of(scorer: Scorer) -> ScoringRun:
-    run = ScoringRun(scorer.reward.name, scorer.reward.equation, scorer.signature)
-    run.usage = scorer.usage if scorer.has_models else None
-    run.judge = scorer.models.judge
-    return run
+def _score_through_file(
+    scorer: Scorer,
+    options: ScoreOptions,
+    source: Source,
+    run: ScoringRun,
+    progress: Callable[[int | None], Progress],
+    on_output: OnOutput | None,
+) -> None:
+    """Score a source to a temporary file, and then write the rows to an output that is no file.
+
+    Workers and sorted groups complete the rows in another order.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(Sink(options, on_output)) as sink,
+    ):
+        through = replace(options, output=os.path.join(folder, "rows.jsonl"))
+        try:
+            score_to_output(scorer, through, source, run, progress)
+        except OSError as error:
+            raise temporary_file_error(error) from None
+        rows, run.partial = Path(run.partial or str(through.output)), ""
+        if rows.exists():  # a run that stops at its first row leaves no rows
+            with rows.open("rb") as handle:
+                while lines := handle.readlines(1 << 20):
+                    sink.write(b"".join(lines))
+        errors = Path(str(through.errors))
+        if errors.exists():
+            with errors.open("rb") as handle:
+                for record in handle:
+                    sink.write_error(record)
+        if not run.stopped_by:
+            sink.commit()

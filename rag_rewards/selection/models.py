@@ -10,7 +10,6 @@ from typing import Literal, TypeVar
 from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Policy
-from rag_rewards.files.questions import ErrorLog, Question, ScoresRollouts
 from rag_rewards.groups import Groups
 from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
 from rag_rewards.models.model_options import ModelOptions
@@ -18,6 +17,7 @@ from rag_rewards.prompts import Prompt
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.scorer import PromptOptions, Scorer
+from rag_rewards.selection.questions import ErrorLog, Question, ScoresRollouts
 from rag_rewards.selection.rationales import RationaleScorer
 from rag_rewards.selection.sampling import SampleFile, Sampler, SamplingOptions
 from rag_rewards.selection.trust_align import (

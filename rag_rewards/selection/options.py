@@ -9,12 +9,12 @@ import msgspec
 
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.files.output_check import refuse_overwriting_with_card
-from rag_rewards.files.questions import check_right_at
 from rag_rewards.files.version import sha256
 from rag_rewards.loading import RecipeSource
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.selection.models import Purpose
+from rag_rewards.selection.questions import check_right_at
 from rag_rewards.selection.rules import Likelihood
 from rag_rewards.selection.sampling import SamplingOptions
 from rag_rewards.selection.training_sets import ChatMaker, Style, TrainingSetKind

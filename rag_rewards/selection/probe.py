@@ -17,8 +17,15 @@ import msgspec
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
 from rag_rewards.files.output import Output, refuse_second_run
 from rag_rewards.files.output_check import refuse_overwriting_with_card
-from rag_rewards.files.progress import NoProgress
-from rag_rewards.files.questions import (
+from rag_rewards.files.sources import Source, open_source
+from rag_rewards.loading import RecipeSource
+from rag_rewards.models.model_options import ModelOptions
+from rag_rewards.report.progress import ProgressBar
+from rag_rewards.rows import Totals
+from rag_rewards.scoring.progress import NoProgress
+from rag_rewards.selection.card import write_card
+from rag_rewards.selection.models import SelectionModels
+from rag_rewards.selection.questions import (
     ErrorLog,
     Question,
     Questions,
@@ -26,13 +33,6 @@ from rag_rewards.files.questions import (
     has_response,
     read_question_row,
 )
-from rag_rewards.files.sources import Source, open_source
-from rag_rewards.loading import RecipeSource
-from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.report.progress import ProgressBar
-from rag_rewards.rows import Totals
-from rag_rewards.selection.card import write_card
-from rag_rewards.selection.models import SelectionModels
 from rag_rewards.selection.sampling import SamplingOptions
 
 NO_RESPONSE = "set a model that samples responses for rows without one"
@@ -166,7 +166,7 @@ def _label_questions(options: ProbeOptions, source: Source, models: SelectionMod
         texts = models.with_texts(
             enumerate(questions), options.samples, options.sampling, errors, options.right_at
         )
-        show = stack.enter_context((ProgressBar if options.progress else NoProgress)(source))
+        show = stack.enter_context((ProgressBar if options.progress else NoProgress)(source.size))
         for _, question in stack.enter_context(contextlib.closing(texts)):
             if rollouts is not None:
                 _write_rollouts(rollouts, question, models.signature)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from rag_rewards.datasets.question_list import question_digest
 from rag_rewards.errors import OptionError
-from rag_rewards.files.questions import Question, ScoredRollout
+from rag_rewards.selection.questions import Question, ScoredRollout
 from rag_rewards.settings import check_choices
 from rag_rewards.training.advantages import mean_std
 

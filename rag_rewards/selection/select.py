@@ -19,12 +19,12 @@ from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.question_list import questions_in
 from rag_rewards.errors import UsageError
 from rag_rewards.files.output import Output, refuse_second_run
-from rag_rewards.files.questions import ErrorLog, Question, Questions
 from rag_rewards.files.sinks import Spool
 from rag_rewards.files.sources import open_source
 from rag_rewards.selection.card import write_card
 from rag_rewards.selection.models import SelectionModels
 from rag_rewards.selection.options import SelectOptions
+from rag_rewards.selection.questions import ErrorLog, Question, Questions
 from rag_rewards.selection.rules import (
     Likelihood,
     Rules,

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.errors import OptionError, RolloutError
-from rag_rewards.files.questions import Question, ScoredRollout
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
+from rag_rewards.selection.questions import Question, ScoredRollout
 from rag_rewards.selection.training_source import Form, TrainingSource
 from rag_rewards.selection.trust_align import trust_dpo, trust_sft
 from rag_rewards.settings import check_choices

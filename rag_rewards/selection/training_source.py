@@ -11,7 +11,6 @@ import msgspec
 
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.errors import OptionError
-from rag_rewards.files.questions import Question, ScoredRollout
 from rag_rewards.prompts import (
     ANY_FORM,
     DEFAULT,
@@ -22,6 +21,7 @@ from rag_rewards.prompts import (
     prompt_named,
     prompts_of,
 )
+from rag_rewards.selection.questions import Question, ScoredRollout
 from rag_rewards.text.refusal import ABSTENTIONS
 from rag_rewards.text.sections import Tags
 

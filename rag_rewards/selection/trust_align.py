@@ -18,13 +18,13 @@ import msgspec
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.evidence.gather import Gatherer
-from rag_rewards.files.questions import ScoredRollout
 from rag_rewards.groups import Groups
 from rag_rewards.metrics.measurement import MetricNeeds
 from rag_rewards.metrics.metric import read_answer
 from rag_rewards.metrics.trust_score import MAX_CITATIONS, TrustScore, is_answerable
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
+from rag_rewards.selection.questions import ScoredRollout
 from rag_rewards.selection.training_source import TrainingSource
 from rag_rewards.selection.written_texts import question_only
 from rag_rewards.text.citations import compiled

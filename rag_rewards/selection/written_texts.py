@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from rag_rewards.errors import RolloutError, RowError
-from rag_rewards.files.questions import ErrorLog, Question, ScoresRollouts, question_of
 from rag_rewards.groups import first_error
 from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout
+from rag_rewards.selection.questions import ErrorLog, Question, ScoresRollouts, question_of
 from rag_rewards.selection.sampling import Sampler
 
 K = TypeVar("K")

@@ -11,7 +11,7 @@ import sys
 import pytest
 from processes import WAIT_SECONDS
 
-from rag_rewards.scoring import run as shard_run
+from rag_rewards.scoring import file_store
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_hint_about_space(cli, rows, tmp_path, monkeypatch, number, hint):
     def refuse(*arguments, **options):
         raise OSError(number, reason, str(out))
 
-    monkeypatch.setattr(shard_run, "open_output", refuse)
+    monkeypatch.setattr(file_store, "open_output", refuse)
     message = cli("score", rows, "-r", "arena", "-o", out, code=2).err
     assert message.endswith(f"cannot write {out}: {reason}{hint}\n")
 

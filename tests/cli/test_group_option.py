@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rag_rewards.rows.line_groups import KeyDigests
-from rag_rewards.scoring import parts as shard_parts
 from rag_rewards.scoring import run as shard_run
 
 BROKEN = b'{"response": "torn'
@@ -89,7 +88,6 @@ def test_a_group_that_reappears_after_many_groups(
 ):
     monkeypatch.setattr(KeyDigests, "IN_MEMORY", 2)
     monkeypatch.setattr(shard_run, "shard_bytes", lambda files, workers: 1)
-    monkeypatch.setattr(shard_parts, "shard_bytes", lambda files, workers: 1)
     source, out = write(named(likely, "a1 a2 b1 b2 c1 d1 e1 a3 f1 b3")), tmp_path / "out"
     cli("score", source, "-r", "ctrl-rag", "-o", out, *options, code=3)
     errors = sorted(out.glob("*.errors.jsonl")) if out.is_dir() else [f"{out}.errors.jsonl"]

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rag_rewards.files.questions import Question, read_question_row
 from rag_rewards.recipes import definition_of
+from rag_rewards.selection.questions import Question, read_question_row
 from rag_rewards.selection.training_sets import ChatMaker
 
 PROMPTS = definition_of("lear").prompts

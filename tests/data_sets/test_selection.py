@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rag_rewards.datasets.gold import Problem
 from rag_rewards.errors import UsageError
-from rag_rewards.files.questions import Question, question_of, read_question_row
 from rag_rewards.recipe_object import custom
 from rag_rewards.recipes import recipe
 from rag_rewards.rollout import Score
+from rag_rewards.selection.questions import Question, question_of, read_question_row
 from rag_rewards.selection.rules import (
     Rules,
     digest,

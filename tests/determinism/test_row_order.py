@@ -12,8 +12,8 @@ from results import EXAMPLES, files_of
 
 from rag_rewards import RECIPES
 from rag_rewards.files import sources
+from rag_rewards.scoring.options import ScoreOptions
 from rag_rewards.scoring.score_file import score_file
-from rag_rewards.scoring.score_options import ScoreOptions
 
 
 def scored(recipe: str, lines: list[str], folder: Path) -> dict[str, str]:

@@ -26,13 +26,13 @@ from rag_rewards.datasets.gold_rows import read_gold
 from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.files.parquet import ParquetOutput, parquet_lines
-from rag_rewards.files.questions import has_response, read_question_row
 from rag_rewards.files.sources import open_source
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_line, decode_or_error
 from rag_rewards.rows.scored import ScoredRow
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.rollout_dump import RolloutDump
+from rag_rewards.selection.questions import has_response, read_question_row
 
 SCORED = msgspec.json.Decoder(ScoredRow)
 

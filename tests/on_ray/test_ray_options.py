@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 
-import msgspec
 import pytest
 
 from rag_rewards.errors import MissingExtraError, OptionError, UsageError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.scoring.files import InputFile
-from rag_rewards.scoring.on_ray import ShardWorker
+from rag_rewards.scoring.input_files import InputFile
+from rag_rewards.scoring.on_ray import RayWorker
+from rag_rewards.scoring.options import ScoreOptions
+from rag_rewards.scoring.plan import Grouping, plan_shards
 from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
-from rag_rewards.scoring.score import ShardJob
-from rag_rewards.scoring.score_options import ScoreOptions
-from rag_rewards.scoring.worker_process import ScorerArguments
+from rag_rewards.scoring.shard import ShardJob, ShardTask
+from rag_rewards.scoring.workers import ScorerArguments
 from rag_rewards.server import on_ray
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions
@@ -80,39 +80,50 @@ def test_autoscaling_needs_a_maximum():
     }
 
 
-def worker_of(recipe: str) -> ShardWorker:
-    spec = RecipeSpec(recipe=recipe)
-    return ShardWorker(msgspec.msgpack.encode(ScorerArguments(spec, False, False)))
+def worker_of(recipe: str) -> RayWorker:
+    return RayWorker(ScorerArguments(RecipeSpec(recipe=recipe), False, False))
 
 
-def job_of(folder, path) -> bytes:
-    path.write_bytes(b"{}\n")
-    return msgspec.msgpack.encode(ShardJob(files=[InputFile.of(str(path))], folder=str(folder)))
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"response": "a", "answers": ["a"]}\n')
+    return path
 
 
-def test_a_worker_that_does_not_see_the_files_names_its_node(tmp_path):
+def score(recipe, rows, folder):
+    files = [InputFile.of(str(rows))]
+    (shard,) = plan_shards(files, 1 << 20, Grouping())
+    job = ShardJob(files=files, folder=str(folder))
+    return worker_of(recipe).score(job, ShardTask(shard))
+
+
+def test_a_worker_scores_a_shard_to_part_files(rows, tmp_path):
+    assert score("naive-grpo", rows, tmp_path).totals.rows == 1
+    assert b'"reward":' in (tmp_path / "part-00000.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("fault", ["no input", "changed", "no folder"])
+def test_a_worker_that_cannot_use_the_files_names_its_node(rows, tmp_path, fault):
     pytest.importorskip("ray", reason="needs Ray: pip install 'rag-rewards[ray]'")
-    worker = worker_of("arena")
-    job = job_of(tmp_path, tmp_path / "rows.jsonl")
-    (tmp_path / "probe").write_bytes(b"probe")
-    name, fault = worker.begin(job, "probe")
-    assert fault == ""
-    assert (tmp_path / name).read_bytes() == b"probe"
-    _, fault = worker.begin(job, "missing")
-    assert "a worker on the node " in fault
-    assert "No such file or directory" in fault
-    assert "on a shared file system or in an object store" in fault
-    (tmp_path / "rows.jsonl").write_bytes(b"{}\n{}\n")
-    assert "changed while it was read" in worker.begin(job, "probe")[1]
+    files = [InputFile.of(str(rows))]
+    (shard,) = plan_shards(files, 1 << 20, Grouping())
+    folder = tmp_path / "absent" if fault == "no folder" else tmp_path
+    if fault == "no input":
+        rows.unlink()
+    elif fault == "changed":
+        rows.write_bytes(b"{}\n{}\n")
+    with pytest.raises(UsageError, match=r"a worker on the node .* on a shared file") as raised:
+        worker_of("arena").score(ShardJob(files=files, folder=str(folder)), ShardTask(shard))
+    reasons = {"no input": "No such file", "changed": "changed while", "no folder": "no folder"}
+    assert reasons[fault] in str(raised.value)
 
 
-def test_a_worker_that_cannot_load_its_scorer_returns_the_reason(tmp_path):
-    worker = worker_of("arina")
-    assert worker.begin(job_of(tmp_path, tmp_path / "rows.jsonl"), "probe") == (
-        "",
-        worker.signature()[1],
-    )
-    assert "arina" in worker.signature()[1]
+def test_a_worker_that_cannot_load_its_scorer_raises_the_reason(rows, tmp_path):
+    with pytest.raises(UsageError, match="arina"):
+        worker_of("arina").signature()
+    with pytest.raises(UsageError, match="arina"):
+        score("arina", rows, tmp_path)
 
 
 def test_a_cluster_that_does_not_start_is_an_error_without_the_token(monkeypatch):

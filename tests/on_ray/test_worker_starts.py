@@ -1,4 +1,4 @@
-"""Workers that start late or end while they load their models, with a double of Ray."""
+"""Workers that start late or end repeatedly, with a double of Ray."""
 
 from __future__ import annotations
 
@@ -9,32 +9,44 @@ import pytest
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.loading import RecipeSpec
-from rag_rewards.scoring.on_ray import ATTEMPTS, RayExecutor
+from rag_rewards.scoring.on_ray import ATTEMPTS, RayWorkers
 from rag_rewards.scoring.ray_cluster import RayOptions
-from rag_rewards.scoring.worker_process import ScorerArguments
+from rag_rewards.scoring.workers import ScorerArguments
 
 
 class RayError(Exception):
     """The class of the errors of Ray."""
 
 
+class RayTaskError(RayError):
+    """An error that a worker has raised."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class RayDouble:
-    """Starts workers that give these answers in the order of their starts."""
+    """Starts workers that give this answer."""
 
-    exceptions = SimpleNamespace(RayError=RayError)
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
-    def __init__(self, *answers: tuple[str, str] | RayError, timeouts: int = 0) -> None:
-        self.answers, self.timeouts = list(answers), timeouts
+    def __init__(self, answer: str | RayError, timeouts: int = 0) -> None:
+        self.answer, self.timeouts = answer, timeouts
         self.alive: list[Any] = []
+        self.options: dict[str, Any] = {}
 
     def remote(self, argument: Any) -> Any:
         """Return an actor class from a class, and an actor from its argument."""
         if isinstance(argument, type):
-            return SimpleNamespace(options=lambda **_: self)
-        answer = self.answers.pop(0)
-        worker = SimpleNamespace(signature=SimpleNamespace(remote=lambda: answer))
+            return SimpleNamespace(options=self._with_options)
+        worker = SimpleNamespace(signature=SimpleNamespace(remote=lambda: self.answer))
         self.alive.append(worker)
         return worker
+
+    def _with_options(self, **options: Any) -> Any:
+        self.options = options
+        return self
 
     def wait(self, references: list[Any], *, num_returns: int, timeout: float) -> tuple[list, list]:
         assert timeout < 60
@@ -52,38 +64,36 @@ class RayDouble:
         self.alive.remove(worker)
 
 
-def executor(ray: RayDouble, workers: int = 1) -> RayExecutor:
+def workers_of(ray: RayDouble, workers: int = 1) -> RayWorkers:
     arguments = ScorerArguments(RecipeSpec(recipe="arena"), False, False)
-    return RayExecutor(ray, arguments, workers, RayOptions(gpus_per_worker=2))
+    return RayWorkers(ray, arguments, workers, RayOptions(gpus_per_worker=2))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_another_worker_takes_the_place_of_one_that_ended(workers):
-    ray = RayDouble(RayError("killed"), *[("the signature", "")] * workers)
-    run = executor(ray, workers)
-    assert run.signature() == "the signature"
-    assert len(ray.alive) == workers
-    run.close()
+def test_ray_starts_workers_again_and_repeats_their_shards():
+    ray = RayDouble("the signature")
+    workers = workers_of(ray, 2)
+    assert workers.signature() == "the signature"
+    assert ray.options["max_restarts"] == -1
+    assert ray.options["max_task_retries"] == ATTEMPTS - 1
+    assert len(ray.alive) == 2
+    workers.close()
     assert not ray.alive
 
 
 def test_workers_that_all_end_are_an_error_with_the_reason():
-    ray = RayDouble(*[RayError("out of memory")] * (ATTEMPTS + 1))
-    run = executor(ray)
+    workers = workers_of(RayDouble(RayError("out of memory")))
     with pytest.raises(BackendError, match=r"4 workers ended at their start: .*out of memory"):
-        run.signature()
-    run.close()
-    assert not ray.alive
+        workers.signature()
 
 
 def test_a_wait_for_resources_is_logged(caplog):
-    run = executor(RayDouble(("the signature", ""), timeouts=2))
-    assert run.signature() == "the signature"
+    workers = workers_of(RayDouble("the signature", timeouts=2))
+    assert workers.signature() == "the signature"
     message = "waiting for workers to start and to load models (each: num_cpus 1, num_gpus 2)"
     assert caplog.messages == [message] * 2
 
 
-def test_a_model_that_cannot_be_loaded_is_not_loaded_again():
-    run = executor(RayDouble(("", "there is no folder models/typo")))
+def test_an_error_of_a_worker_is_raised():
+    fault = UsageError("there is no folder models/typo")
     with pytest.raises(UsageError, match="there is no folder models/typo"):
-        run.signature()
+        workers_of(RayDouble(RayTaskError(fault))).signature()

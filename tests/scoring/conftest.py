@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rag_rewards.scoring import run as shard_run
+from rag_rewards.scoring.options import ScoreOptions, ScoringRun
 from rag_rewards.scoring.score_file import score_file
-from rag_rewards.scoring.score_options import ScoreOptions, ScoringRun
 
 
 class Scored(NamedTuple):

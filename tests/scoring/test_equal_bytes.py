@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 
 import pytest
 from command_line import stdin_of
 from interruption import Interruption, interrupt
-from random_rows import write_random_input
+from random_rows import row, write_random_input
 
 SIZES = [1, 200, 1000, 3000, 10_000]
 
@@ -64,11 +65,11 @@ def test_workers(tmp_path, score, read_once, shard_size, monkeypatch, seed, reci
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("options", [{"sort": True}, {}])
-def test_a_stream(tmp_path, score, read_once, monkeypatch, options, seed):
+def test_a_copied_input(tmp_path, score, read_once, shard_size, monkeypatch, options, seed):
     rng = random.Random(seed)
     source = write_random_input(tmp_path, rng)
     data = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("in.*")))
-    monkeypatch.setattr("rag_rewards.scoring.reader.MIN_BYTES", 500)
+    shard_size(500)
     monkeypatch.setattr("rag_rewards.files.sources.CHUNK_ROWS", 7)
     if not options:
         source = "-"
@@ -86,10 +87,26 @@ def test_a_stream(tmp_path, score, read_once, monkeypatch, options, seed):
             assert not (tmp_path / "out.jsonl").exists()
     resumed = with_input(score, resume=True)
     whole = with_input(score, "whole.jsonl")
-    assert resumed[:2] == whole[:2]
+    assert resumed[:2] == whole[:2] == (rows, errors)
     assert resumed.run.totals == whole.run.totals
-    assert resumed.errors == errors
-    if options:  # the twin yields the rows of a group together
-        assert sorted(resumed.rows.splitlines()) == sorted(rows.splitlines())
-    else:
-        assert resumed.rows == rows
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_sorted_groups_have_the_scores_of_a_sorted_file(
+    tmp_path, score, read_once, shard_size, seed, workers
+):
+    rng = random.Random(seed)
+    rows = [row(i, f"g{i % 20}", rng) | {"id": str(i)} for i in range(100)]
+    mixed, in_groups = tmp_path / "mixed.jsonl", tmp_path / "groups.jsonl"
+    mixed.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    in_groups.write_text(
+        "".join(json.dumps(each) + "\n" for each in sorted(rows, key=lambda row: row["group"]))
+    )
+    shard_size(3000)
+    result = score(mixed, "ctrl-rag", sort=True, workers=workers)
+    scored, _ = read_once(in_groups, "ctrl-rag")
+    assert sorted(result.rows.splitlines()) == sorted(scored.splitlines())
+    ids = [int(json.loads(line)["id"]) for line in result.rows.splitlines()]
+    assert ids == sorted(ids)
+    assert read_once(mixed, "ctrl-rag", sort=True, workers=workers)[0] == result.rows

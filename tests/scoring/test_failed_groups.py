@@ -17,10 +17,9 @@ from rag_rewards.files import sources
 from rag_rewards.files.sources import chunks
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.rows import line_groups as group_module
-from rag_rewards.scoring import parts as parts_module
 from rag_rewards.scoring import run as run_module
+from rag_rewards.scoring.options import ScoreOptions
 from rag_rewards.scoring.score_file import score_file
-from rag_rewards.scoring.score_options import ScoreOptions
 from rag_rewards.testing import TableJudge
 
 GROUPS, SIZE = 9, 5
@@ -48,8 +47,7 @@ def models(request, monkeypatch) -> ModelOptions:
 
     monkeypatch.setattr(ModelOptions, "load", lambda options: Models(judge=TableJudge(verdict)))
     monkeypatch.setattr(sources, "CHUNK_ROWS", request.param)
-    for module in (run_module, parts_module):
-        monkeypatch.setattr(module, "CHUNK_BYTES", request.param * 150)
+    monkeypatch.setattr(run_module, "CHUNK_BYTES", request.param * 150)
     return ModelOptions(judge="http://judge/v1", judge_model="m")
 
 
@@ -63,8 +61,6 @@ EXPECTED = [f"{g}-{m}" for g in range(GROUPS) for m in range(SIZE) if g != 4]
 @pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz", "-"])
 @pytest.mark.parametrize("output", ["out.jsonl", "parts", None])
 def test_a_failure_in_the_last_row_of_a_group(models, monkeypatch, tmp_path, name, output):
-    if output == "parts" and name != "in.jsonl":
-        pytest.skip("parts need a file that can be read from any row")
     data = "".join(json.dumps(row) + "\n" for row in rows()).encode()
     source = tmp_path / name
     if name == "-":

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 SCORE = """
 import sys
 from rag_rewards.scoring.score_file import score_file
-from rag_rewards.scoring.score_options import ScoreOptions
+from rag_rewards.scoring.options import ScoreOptions
 from rag_rewards.scoring import run
 run.shard_bytes = lambda files, workers: 200_000
 source, output, recipe, workers = sys.argv[1:]

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
-import os
 import random
+import sys
 import zlib
 
 import pytest
+from command_line import stdin_of
 from interruption import Interruption
 from random_rows import row, write_random_input
 
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.files.storage import input_files
-from rag_rewards.scoring import parts as parts_module
-from rag_rewards.scoring import parts_folder
+from rag_rewards.scoring import folder_store
+from rag_rewards.scoring import run as run_module
+from rag_rewards.scoring.options import ScoreOptions
 from rag_rewards.scoring.score_file import score_file
-from rag_rewards.scoring.score_options import ScoreOptions
 
 RECIPE = "ctrl-rag"
 
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr(parts_module, "shard_bytes", lambda files, workers: 3000)
+    monkeypatch.setattr(run_module, "shard_bytes", lambda files, workers: 3000)
 
 
 @pytest.fixture
@@ -52,14 +54,14 @@ def files(folder):
 
 def stop_after(patch, count):
     """Interrupt a run after it has recorded some parts."""
-    score_part = parts_module.score_to_part
+    score_shard = run_module.score_shard
 
-    def interrupted(scorer, job, task, earlier):
+    def interrupted(scorer, job, task, files, **options):
         if task.shard.index == count:
             raise Interruption
-        return score_part(scorer, job, task, earlier)
+        return score_shard(scorer, job, task, files, **options)
 
-    patch.setattr(parts_module, "score_to_part", interrupted)
+    patch.setattr(run_module, "score_shard", interrupted)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -98,13 +100,13 @@ def test_a_shard_with_a_group_that_is_apart_is_scored_once(source, tmp_path, mon
     lines = source.read_text().splitlines()
     source.write_text("\n".join([*lines, lines[0], lines[0]]) + "\n")
     shards = []
-    score_part = parts_module.score_to_part
+    score_shard = run_module.score_shard
 
-    def counted(scorer, job, task, earlier):
+    def counted(scorer, job, task, files, **options):
         shards.append(task.shard.index)
-        return score_part(scorer, job, task, earlier)
+        return score_shard(scorer, job, task, files, **options)
 
-    monkeypatch.setattr(parts_module, "score_to_part", counted)
+    monkeypatch.setattr(run_module, "score_shard", counted)
     assert score(source, tmp_path / "out").totals.errors == 2
     assert shards == list(range(len(shards)))
 
@@ -198,7 +200,7 @@ def test_a_new_run_removes_the_parts_of_an_earlier_one(source, tmp_path):
 
 
 def test_a_new_run_is_interrupted_while_it_removes_earlier_files(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts_module, "shard_bytes", lambda files, workers: 10_000)
+    monkeypatch.setattr(run_module, "shard_bytes", lambda files, workers: 10_000)
     lines = source.read_text().splitlines()
     earlier, folder = tmp_path / "earlier.jsonl", tmp_path / "out"
     earlier.write_text("\n".join(["{", *lines, "{"]) + "\n")
@@ -209,7 +211,7 @@ def test_a_new_run_is_interrupted_while_it_removes_earlier_files(source, tmp_pat
         score(earlier, folder)
         parts = len(list(folder.glob("part-*")))
         removals = itertools.count(-interruptions)
-        remove = parts_folder.remove_file
+        remove = folder_store.remove_file
 
         def interrupted(path, removals=removals, remove=remove):
             if next(removals) == 0:
@@ -217,7 +219,7 @@ def test_a_new_run_is_interrupted_while_it_removes_earlier_files(source, tmp_pat
             remove(path)
 
         with monkeypatch.context() as patch:
-            patch.setattr(parts_folder, "remove_file", interrupted)
+            patch.setattr(folder_store, "remove_file", interrupted)
             try:
                 score(source, folder)
             except Interruption:
@@ -249,7 +251,7 @@ def test_a_second_run_is_refused(source, tmp_path, monkeypatch):
             score(source, tmp_path / "out")
         raise Interruption
 
-    monkeypatch.setattr(parts_folder.PartsFolder, "finish", second)
+    monkeypatch.setattr(folder_store.FolderStore, "finish", second)
     with pytest.raises(Interruption):
         score(source, tmp_path / "out")
 
@@ -270,7 +272,6 @@ def test_the_first_row_in_error_stops_the_run(source, tmp_path):
         ("in.jsonl", None, {}),
         ("in.jsonl", "out.parquet", {}),
         ("in.jsonl", "out.jsonl.gz", {}),
-        ("-", "out", {}),
         ("in.jsonl", "out", {"sort": True}),
     ],
 )
@@ -279,17 +280,26 @@ def test_what_has_no_parts_is_refused(source, output, options):
         ScoreOptions(source, output, output_format="parts", **options)
 
 
-def test_a_compressed_input_is_refused(tmp_path):
-    import gzip
+@pytest.mark.parametrize("name", ["in.jsonl.gz", "-"])
+def test_an_input_that_only_one_reader_can_read(source, tmp_path, monkeypatch, name):
+    score(source, tmp_path / "expected")
+    data, folder = source.read_bytes(), tmp_path / "out"
+    packed = tmp_path / "in.jsonl.gz"
+    packed.write_bytes(gzip.compress(data))
 
-    path = tmp_path / "in.jsonl.gz"
-    path.write_bytes(gzip.compress(b"{}\n"))
-    with pytest.raises(OptionError, match="use output_format file"):
-        score(path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    def score_again(**options):
+        monkeypatch.setattr(sys, "stdin", stdin_of(data))
+        return score("-" if name == "-" else packed, folder, **options)
 
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
-def test_a_file_of_the_system_is_refused(tmp_path):
-    with pytest.raises(OptionError, match="is a stream or compressed"):
-        score("/proc/self/status", tmp_path / "out")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(Interruption):
+            score_again()
+    assert not score_again(resume=True).was_complete
+    assert content(folder) == content(tmp_path / "expected")
+    assert not (folder / "_run").exists()
+    assert score_again(resume=True).was_complete
+    data = data.replace(b"It is", b"It Is", 1)
+    if name == "-":
+        with pytest.raises(UsageError, match="the input has changed"):
+            score_again(resume=True)

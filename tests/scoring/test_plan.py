@@ -17,10 +17,10 @@ from rag_rewards.errors import UsageError
 from rag_rewards.files.sources import open_source
 from rag_rewards.files.storage import input_files
 from rag_rewards.rows.line_groups import line_groups_by_key, line_groups_by_size
-from rag_rewards.scoring import files as files_module
-from rag_rewards.scoring.files import InputFile, JsonLines, Piece
+from rag_rewards.scoring import input_files as files_module
+from rag_rewards.scoring.input_files import InputFile, JsonLines, Piece
 from rag_rewards.scoring.plan import Grouping, plan_shards, shard_bytes
-from rag_rewards.scoring.score import input_lines
+from rag_rewards.scoring.shard import ShardJob, input_lines
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -39,7 +39,8 @@ def lines_of(source):
 
 
 def shards_of(files, size, grouping=NO_GROUPS):
-    return [list(input_lines(files, shard)) for shard in plan_shards(files, size, grouping)]
+    job = ShardJob(files=files, folder="")
+    return [list(input_lines(job, shard)) for shard in plan_shards(files, size, grouping)]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -130,7 +131,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, change):
     source.write_bytes(b'{"response": "x"}\n' * 1000)
     files = files_of(str(source))
     (shard,) = plan_shards(files, 10**6, Grouping())
-    lines = input_lines(files, shard)
+    lines = input_lines(ShardJob(files=files, folder=""), shard)
     next(lines)
     if change == "longer":
         source.write_bytes(source.read_bytes() + b"{}\n")

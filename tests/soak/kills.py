@@ -258,7 +258,7 @@ class Runner:
     def workers(self, process: subprocess.Popen[bytes]) -> list[int]:
         """Return the processes that score for the command."""
         if self.nodes:
-            return [each.pid for each in self.nodes.workers("ShardWorker")]
+            return [each.pid for each in self.nodes.workers("RayWorker")]
         return children(process.pid) if self.case.workers else []
 
     def wait_for_workers(self, process: subprocess.Popen[bytes]) -> None:

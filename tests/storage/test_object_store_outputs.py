@@ -10,10 +10,9 @@ import pytest
 from object_store import object_store
 
 from rag_rewards.files import output as output_module
-from rag_rewards.scoring import parts as parts_module
 from rag_rewards.scoring import run as shard_run
+from rag_rewards.scoring.options import OutputError, ScoreOptions
 from rag_rewards.scoring.score_file import score_file
-from rag_rewards.scoring.score_options import OutputError, ScoreOptions
 
 ROW = {"response": "<think>…</think><answer>Seine</answer>", "answers": ["Seine"]}
 
@@ -65,7 +64,7 @@ def test_equal_bytes(bucket, rows, tmp_path, name, workers, monkeypatch):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_part_files(bucket, rows, tmp_path, workers, monkeypatch):
-    monkeypatch.setattr(parts_module, "shard_bytes", lambda files, workers: 100_000)
+    monkeypatch.setattr(shard_run, "shard_bytes", lambda files, workers: 100_000)
     local, name = tmp_path / "parts", f"parts-{workers}"
     score(rows, str(local), output_format="parts")
     source = bucket.write("in/rows.jsonl", Path(rows).read_bytes())

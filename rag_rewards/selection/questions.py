@@ -15,11 +15,12 @@ from rag_rewards.files.grouped_lines import read_groups
 from rag_rewards.files.sinks import ErrorFile
 from rag_rewards.files.sources import Source
 from rag_rewards.groups import Groups, fail_groups, first_error
-from rag_rewards.rollout import EVIDENCE_FIELDS, Message, Rollout, Score, ScoreOrError
+from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
 from rag_rewards.rows import (
     NOT_JSON,
     SCORE_FIELDS,
     Line,
+    QuestionRow,
     ScoredRow,
     decode_line,
     error_record,
@@ -39,12 +40,6 @@ def check_right_at(value: float) -> None:
     """Raise OptionError unless the value is a threshold for `correct`."""
     if not 0 < value <= 1:
         raise OptionError("{right_at} must be above 0 and at most 1, found {value}", value=value)
-
-
-class QuestionRow(ScoredRow, frozen=True, kw_only=True, dict=True):
-    """A row of a question, which may have no response yet."""
-
-    response: str | list[Message] = ""
 
 
 def score_of(row: ScoredRow) -> ScoreOrError:

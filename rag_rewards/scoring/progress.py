@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from rag_rewards.files.sources import Source
 from rag_rewards.rows import Totals
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Progress(AbstractContextManager["Progress"], Protocol):
-    """Shows the progress of a run. `position` is the number of bytes that were read."""
+    """Shows the progress of a run. `position` is the number of bytes that were scored."""
 
     def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None: ...
 
@@ -21,7 +20,7 @@ class Progress(AbstractContextManager["Progress"], Protocol):
 class NoProgress(Progress):
     """Shows nothing."""
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, size: int | None = None) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, Protocol
+from typing import IO
 
 import msgspec
 
@@ -68,47 +68,6 @@ class Piece(msgspec.Struct, frozen=True):
     lines: int
 
 
-class RowFile(Protocol):
-    """An open input file. Positions are bytes of JSON lines, or rows of Parquet."""
-
-    start: int
-    end: int
-
-    def close(self) -> None: ...
-
-    def after(self, position: int, size: int) -> int:
-        """Return the position of the first row that is at least `size` bytes later."""
-        ...
-
-    def size_of(self, start: int, end: int) -> int:
-        """Return the size in bytes of the rows between two positions."""
-        ...
-
-    def count_lines(self, start: int, end: int) -> int:
-        """Return the number of lines between two positions."""
-        ...
-
-    def count_blank_lines(self) -> int:
-        """Return the number of blank lines at the end of the file."""
-        ...
-
-    def rows_from(self, position: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the rows from a position on, each with its position."""
-        ...
-
-    def read(self, piece: Piece) -> Iterator[Line]:
-        """Yield the rows of a piece with their line numbers.
-
-        Raises UsageError when the file has changed.
-        """
-        ...
-
-
-def open_rows(file: InputFile) -> RowFile:
-    """Open a file for reading rows from any position. Raises UsageError if it has changed."""
-    return ParquetRows(file) if is_parquet(file.path) else JsonLines(file)
-
-
 def is_parquet(path: str) -> bool:
     """Return whether the name of a file is that of a Parquet file."""
     return path.partition("?")[0].endswith(".parquet")
@@ -120,7 +79,7 @@ def renamed(lines: Iterator[Line], columns: str | None) -> Iterator[Line]:
 
 
 class JsonLines:
-    """A file of JSON lines. A position is the offset of a line in bytes."""
+    """An open file of JSON lines. A position is the offset of a line in bytes."""
 
     def __init__(self, file: InputFile) -> None:
         self.file = file
@@ -136,6 +95,7 @@ class JsonLines:
         self._handle.close()
 
     def after(self, position: int, size: int) -> int:
+        """Return the position of the first row that is at least `size` bytes later."""
         if position + size >= self.end:
             return self.end
         with reading(self.file.path):
@@ -145,9 +105,11 @@ class JsonLines:
             return min(self._handle.tell(), self.end)
 
     def size_of(self, start: int, end: int) -> int:
+        """Return the size in bytes of the rows between two positions."""
         return end - start
 
     def count_lines(self, start: int, end: int) -> int:
+        """Return the number of lines between two positions."""
         lines, last = 0, b"\n"
         for block in self._blocks(start, end):
             lines += block.count(b"\n")
@@ -165,6 +127,7 @@ class JsonLines:
                 yield block
 
     def count_blank_lines(self) -> int:
+        """Return the number of blank lines at the end of the file."""
         newlines, end, last = 0, self.end, b""
         while end > self.start:
             begin = max(self.start, end - _BLOCK)
@@ -179,6 +142,7 @@ class JsonLines:
         return newlines + (last not in (b"\n", b""))
 
     def rows_from(self, position: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the rows from a position on, each with its position."""
         with reading(self.file.path):
             self._handle.seek(position)
             while position < self.end and (line := read_line(self._handle)):
@@ -187,6 +151,7 @@ class JsonLines:
                 position += len(line)
 
     def read(self, piece: Piece) -> Iterator[Line]:
+        """Yield the rows of a piece with their line numbers. UsageError if the file changed."""
         with reading(self.file.path):
             self._handle.seek(piece.start)
         size = piece.end - piece.start
@@ -197,7 +162,7 @@ class JsonLines:
 
 
 class ParquetRows:
-    """A Parquet file. A position is the number of rows before a row."""
+    """An open Parquet file, with the methods of `JsonLines`. A position is a number of rows."""
 
     def __init__(self, file: InputFile) -> None:
         self.file = file
@@ -254,3 +219,11 @@ class ParquetRows:
         for number, line in rows:
             yield before + number, line
         self.file.check()
+
+
+RowFile = JsonLines | ParquetRows
+
+
+def open_rows(file: InputFile) -> RowFile:
+    """Open a file for reading rows from any position. Raises UsageError if it has changed."""
+    return ParquetRows(file) if is_parquet(file.path) else JsonLines(file)

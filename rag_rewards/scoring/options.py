@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OnOutput = Callable[[bytes], None]
 """A function that receives scored rows as JSON lines."""
 
+OnError = Literal["report", "stop"]
 OutputFormat = Literal["file", "parts"]
 """The form of an output: one file, or a folder with a part file for each shard."""
 
@@ -55,7 +56,7 @@ class ScoreOptions:
     columns: str | None = None
     workers: int = 1
     keep_evidence: bool = False
-    on_error: Literal["report", "stop"] = "report"
+    on_error: OnError = "report"
     group_size: int | None = None
     sort: bool = False
     resume: bool = False
@@ -91,10 +92,10 @@ class ScoreOptions:
                 "of a folder, found {name}",
                 name=output,
             )
-        if self.sort or self.source == "-":
+        if self.sort:
             raise OptionError(
-                "{output_format} parts requires an input file that is read in shards, without "
-                "{sort}: use {output_format} file"
+                "{output_format} parts writes the rows of a shard when they are scored, and {sort} "
+                "restores their order at the end: use {output_format} file"
             )
 
     @property
@@ -103,6 +104,11 @@ class ScoreOptions:
         if self.output_format == "parts":
             return True
         return self.output is not None and partial_of(self.output or "-") is not None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether rows are written as they are read, because nothing has to be kept or ordered."""
+        return not self.is_resumable and self.workers == 1 and not self.sort
 
     @property
     def errors(self) -> str | None:
