@@ -126,8 +126,13 @@ class PairModels:
             model: Callable[[Sequence[Pair]], Awaitable[Sequence[T | Exception]]],
         ) -> Batcher[Sequence[Pair], Sequence[T | Exception]]:
             async def call(jobs: Sequence[Sequence[Pair]]) -> list[list[T | Exception]]:
-                results = iter(await model([pair for pairs in jobs for pair in pairs]))
-                return [list(islice(results, len(pairs))) for pairs in jobs]
+                all_pairs = [pair for pairs in jobs for pair in pairs]
+                results = await model(all_pairs)
+                if len(results) != len(all_pairs):
+                    reason = f"{len(results)} results for {len(all_pairs)} pairs"
+                    raise BackendError(f"the model returned {reason}")
+                rest = iter(results)
+                return [list(islice(rest, len(pairs))) for pairs in jobs]
 
             return Batcher(call, admission, telemetry, rows=admission.options.batch_rows)
 

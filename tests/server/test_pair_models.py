@@ -151,6 +151,26 @@ def test_a_pair_does_not_affect_other_requests() -> None:
     run_in_virtual_time(test())
 
 
+def test_a_missing_result_moves_no_number_to_another_request() -> None:
+    class Forgetful(SlowEntailment):
+        async def entail(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+            values = await super().entail(pairs)
+            return [value for value in values if value != 0.05]
+
+    async def test() -> None:
+        async with await client_of(Models(entailment=Forgetful())) as client:
+            answers = await asyncio.gather(
+                *(client.post("/entailment", json={"pairs": [["x" * i, "y"]]}) for i in range(3, 8))
+            )
+        assert [answer.json().get("entailment") for answer in answers] == [
+            None if i == 5 else [i / 100] for i in range(3, 8)
+        ]
+        assert answers[2].status_code == 424
+        assert "returned 0 results for 1 pairs" in answers[2].json()["error"]["message"]
+
+    run_in_virtual_time(test())
+
+
 def test_a_failure_of_the_model_is_final() -> None:
     async def test() -> None:
         async with await client_of(Models(entailment=SlowEntailment())) as client:
