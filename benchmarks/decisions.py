@@ -29,7 +29,7 @@ class Decided:
     """An answer with the decision of the rules and the verdict of a person.
 
     value       right, wrong or undecided
-    asks        the values of the setting `ask` with which a judge decides on the answer
+    asks        the values of `accuracy.undecided` with which a judge decides on the answer
     is_lenient  whether the answer is right by lenient matching
     """
 
@@ -165,7 +165,7 @@ def cascade_section(decided: Mapping[Group, Sequence[Decided]]) -> Iterator[str]
 
 def write_page(decided: Mapping[Group, Sequence[Decided]], page: Path = PAGE) -> None:
     """Write the table of the test part into the page about the cascade."""
-    lines = [f"| answers | `ask` | judge decides | {_kappa_heads()} |"]
+    lines = [f"| answers | `undecided` | judge decides | {_kappa_heads()} |"]
     lines.append("| --- " * (3 + len(JUDGES)) + "|")
     for length in LENGTHS:
         answers = [

@@ -29,7 +29,7 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import build_recipe, definition_of, recipe
 from rag_rewards.reward import Reward, as_reward
 from rag_rewards.rewards.decision_threshold import split_decision
-from rag_rewards.settings import current_settings, did_you_mean, dotted
+from rag_rewards.settings import SWITCHES, current_settings, did_you_mean, dotted
 from rag_rewards.signature import CODE_KEY, Signature, StageSignature, release
 
 if TYPE_CHECKING:
@@ -324,6 +324,8 @@ def recorded_settings(
     definition = definition or definition_of(stage.recipe)
     values = definition.defaults(hardened=stage.hardened)
     own = {key: value for key, value in stage.settings.items() if key != CODE_KEY}
+    if release(signature.version) < (0, 8, 0):
+        own = {k: v for k, v in own.items() if k not in SWITCHES or own.get(SWITCHES[k])}
     changes, decision = split_decision(current_settings(own, values))
     recorded = definition.settings.values(values | changes)
     return recorded | (decision.settings if decision else {})

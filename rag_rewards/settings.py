@@ -326,10 +326,12 @@ _SPELLING = Replacement("accuracy.normalizer", {True: "spelling"})
 _FIXED = "it is always {}: for another value, build the reward in Python"
 REPLACED = {
     "certainty": Replacement("accuracy.undecided", {}),
+    "ask": Replacement("accuracy.undecided", {}),
     "strict": Replacement("accuracy.undecided", {True: "wrong", False: "match"}),
     "fold_accents": _SPELLING,
     "numbers": _SPELLING,
     "dates": _SPELLING,
+    "equivalences": Replacement("accuracy.normalizer", {}),
     "exact_match.strict": Replacement(
         "exact_match.counts", {True: "supported", False: "mentioned"}
     ),
@@ -341,28 +343,38 @@ REPLACED = {
     "sections.unclosed": Replacement("sections.tags", {"to_end": "unclosed"}),
     "sections.ignore_case": Replacement("sections.tags", {}),
     "process.enabled": Replacement("process.weight", {True: 1.0}),
+    "process": Replacement("process.weight", {}),
     "reasoning.enabled": Replacement("reasoning.combine", {True: "multiplicative"}),
+    "reasoning": Replacement("reasoning.combine", {}),
     "length.distinct": Replacement("length.strict", {}),
     "length.separated": Replacement("length.strict", {}),
     "length.visible": Replacement("length.strict", {}),
-    "over": Replacement("normalize", {"right": "right_max"}),
+    "over": Replacement("normalize", {"right": "right_max", "all": "group_max"}),
     "bad_format": Replacement("bad_end"),
     "tools.names": Replacement("query_fields", {}),
     "extra": Replacement(note=_FIXED.format("allow")),
     "max_cited": Replacement(note=_FIXED.format(20)),
     "chunk_words": Replacement(note=_FIXED.format(512)),
-    "tokens": Replacement(note="`rag-rewards explain` shows the contribution of each token"),
+    "tokens": Replacement(
+        values={}, note="`rag-rewards explain` shows the contribution of each token"
+    ),
+    "refusal.answered": Replacement(note="it had no effect in this recipe: remove it"),
+    "refusal.earned_by": Replacement(note="it had no effect in this recipe: remove it"),
 }
-"""Settings of 0.7.0, and what is in their place. A name without a section is in any section."""
+"""Settings of older versions, and what is in their place. Those without a section are in any."""
+_LEFT_OUT = ("certainty", "tokens")
+"""Those that are left out: the rules give no certainty, and tokens were details."""
+SWITCHES = {"process.weight": "process.enabled", "reasoning.combine": "reasoning.enabled"}
+"""Settings of 0.7.0 that had an effect only with another one."""
 
 
 def replacement_of(key: str) -> Replacement | None:
-    """Return what is in the place of a setting of 0.7.0, or None.
+    """Return what is in the place of a setting of an older version, or None.
 
     >>> replacement_of("outcome.metric").key, replacement_of("bonus.value")
     ('accuracy.metric', None)
     """
-    return REPLACED.get(key) or REPLACED.get(key.rpartition(".")[2])
+    return REPLACED.get(_whole_key(key, REPLACED)) or REPLACED.get(key.rpartition(".")[2])
 
 
 def current_settings(recorded: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -390,7 +402,7 @@ def current_settings(recorded: Mapping[str, Any], values: Mapping[str, Any]) -> 
                 current[place] = "spelling"
         elif others and value in others:
             current.setdefault(place, others[value])
-        elif key.rpartition(".")[2] != "certainty":  # the rules give no certainty
+        elif key.rpartition(".")[2] not in _LEFT_OUT:
             current[key] = value
     return current
 

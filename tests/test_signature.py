@@ -307,6 +307,18 @@ def test_replaced_settings_of_0_7_are_read():
     assert recorded(both)["reasoning.combine"] == "additive"
     assert recorded("ground-grpo process.enabled=true")["process.weight"] == 1.0
     assert recorded('carr over="right"')["normalize"] == "right_max"
+    assert recorded('carr over="all" hardened')["normalize"] == "group_max"
+    assert recorded("ctrl-rag tokens=true") == recipe("ctrl-rag").settings
+
+
+@pytest.mark.parametrize(
+    "text", ["ground-grpo process.weight=0.5", 'truthrl reasoning.combine="x"']
+)
+def test_settings_of_0_7_that_were_not_enabled_have_no_effect(text):
+    recorded = recorded_spec(Signature.parse(f"rag-rewards 0.7.0 {text}")).settings
+    assert recorded == recipe(text.split()[0]).settings
+    current = Signature.parse("rag-rewards 0.8.0 ground-grpo process.weight=0.5")
+    assert recorded_spec(current).settings["process.weight"] == 0.5
 
 
 @pytest.mark.parametrize(

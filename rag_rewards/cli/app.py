@@ -148,9 +148,13 @@ REMOVED_OPTIONS = {
         "--svg": "`scores[].reliability.bins` in the JSON of --output contains the curve",
         "--repeat": _SEVERAL_VERDICTS,
         "--temperature": _SEVERAL_VERDICTS,
-        "--swap": "with --judge-checks always, a verdict that depends on the order is an error",
+        **dict.fromkeys(
+            ("--swap", "--no-swap"),
+            "with --judge-checks always, a verdict that depends on the order is an error",
+        ),
         "--prices": "multiply the numbers of tokens in the result by your prices",
     },
+    "init": {"--nodes": "docs/clusters.md lists the settings and commands for several nodes"},
     "score": {"--track": _TRACKERS},
     "evaluate": {
         "--resume": "run the command again; --judge-cache FILE keeps the verdicts of a judge",

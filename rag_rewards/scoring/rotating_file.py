@@ -48,6 +48,9 @@ class RotatingLines(RotatingFileHandler):
         self._path = path
         self._has_name = False
 
+    def close(self) -> None:
+        """Keep the file open: `logging.config` closes all handlers, also in the middle of a run."""
+
     def format(self, record: LogRecord) -> Any:
         """Return the lines of a record."""
         return record.msg

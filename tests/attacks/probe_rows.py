@@ -108,6 +108,8 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         try:
             recipe = rr.recipe(name, changes, hardened=hardened)
         except UsageError as error:
+            if "has no setting" in str(error):
+                raise ValueError(f"a row of the probes: {error}") from None
             # A refused combination of settings cannot pay.
             return f"{name}: {error}" if self.is_honest else ""
         score = _Scorer(recipe, self)

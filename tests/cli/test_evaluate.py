@@ -10,6 +10,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from rag_rewards.cli.app import REMOVED_OPTIONS
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BACKENDS = Path(__file__).parents[1] / "models"
 FEW = ("--resamples", "100")
@@ -139,6 +141,15 @@ def test_removed_options_name_their_replacement(cli, write, option, replacement)
     assert replacement in message
 
 
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(command, option) for command, options in REMOVED_OPTIONS.items() for option in options],
+)
+def test_each_removed_option_has_a_message(cli, command, option):
+    message = cli(command, "trl", option, "2", code=2).err
+    assert f"{command} has no option {option} since version 0.8.0: " in message
+
+
 @pytest.mark.parametrize("words", [("--track", "wandb"), ("--track=mlflow",)])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_score_names_the_replacement_of_its_removed_option(cli, words, is_first):
@@ -151,7 +162,7 @@ def test_the_page_logs_the_numbers_of_a_file(cli, write, monkeypatch, tmp_path):
     """The code of docs/evaluate.md, with a tracker that records its numbers."""
     monkeypatch.chdir(tmp_path)
     rows = [answer("Paris"), answer("Rome")]
-    cli("evaluate", write(rows), "-m", "em,f1", "-o", "summary.json", code=0)
+    cli("evaluate", write(rows), "-m", "em,f1(reads=answer)", "-o", "summary.json", code=0)
     page = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text("utf-8")
     section = page.split("## Experiment trackers", 1)[1].split("\n## ", 1)[0]
     blocks = re.findall(r"```python network\n(.*?)```", section, re.DOTALL)
@@ -162,9 +173,9 @@ def test_the_page_logs_the_numbers_of_a_file(cli, write, monkeypatch, tmp_path):
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     exec("\n".join(blocks), {})  # noqa: S102
-    numbers = {"em/em": 0.5, "f1/f1": 0.5}
+    numbers = {"em/em": 0.5, "f1(reads=answer)/f1": 0.5}
     run.log.assert_called_once_with(numbers)
-    mlflow.log_metrics.assert_called_once_with(numbers)
+    mlflow.log_metrics.assert_called_once_with({"em/em": 0.5, "f1_reads_answer_/f1": 0.5})
     assert dict(call.args for call in writer.add_scalar.call_args_list) == numbers
 
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,19 @@ def test_one_file_is_emptied_when_it_is_full(tmp_path: Path):
     file.close()
     assert (tmp_path / "a.jsonl").read_bytes() == b"abcdefgh\n"
     assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+def test_a_new_configuration_of_logging_removes_no_rows(tmp_path: Path):
+    """`logging.config` closes the handlers of the process, such as when a server starts."""
+    path = tmp_path / "rollouts.jsonl"
+    with scorer(path, dump_files=1) as scores:
+        for i in range(2):
+            scores.score_each([rollout(i)])
+            assert scores.dump is not None
+            assert scores.dump.flush(WAIT_SECONDS)
+            logging.shutdown([weakref.ref(each) for each in scores.dump._writers.values()])
+    assert len(rows_of(path)) == 2
+    assert os.listdir(tmp_path) == ["rollouts.jsonl"]
 
 
 def test_the_file_of_an_earlier_run_is_kept(tmp_path: Path):
