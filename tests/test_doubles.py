@@ -181,8 +181,8 @@ def test_continuations():
 
 
 def test_a_policy_has_its_configured_properties():
-    policy = TablePolicy(capabilities=Capabilities(generates=False), max_length=100)
-    assert not policy.capabilities.generates
+    policy = TablePolicy(capabilities=Capabilities(is_live=True), max_length=100)
+    assert policy.capabilities.is_live
     assert policy.max_length == 100
     run(policy.selfcheck())
 

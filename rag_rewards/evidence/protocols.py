@@ -25,12 +25,6 @@ TextPair = tuple[str, str]
 class Capabilities:
     """The capabilities of a policy backend."""
 
-    exact: bool = True
-    """Whether log-probabilities are exact, not an approximation."""
-    reuses_prefixes: bool = False
-    """Whether tokens that the sequences of a group share run once."""
-    generates: bool = True
-    """Whether the policy generates."""
     precision: str = "float32"
     """Precision of the model, such as "bfloat16", or "unknown"."""
     is_live: bool = False

@@ -110,11 +110,6 @@ class CheckedJudge:
         """The health of the server of the judge, if it has one."""
         return getattr(self.inner, "health", None)
 
-    @property
-    def prices(self) -> Any:
-        """The prices of the tokens of the judge, if it has them."""
-        return getattr(self.inner, "prices", None)
-
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
         """Return a checked verdict or an error for each question, in order."""
         distinct = list(dict.fromkeys(questions))

@@ -163,15 +163,13 @@ _SYSTEM = {
 }
 
 
-def judge_messages(
-    question: JudgeQuestion, *, swapped: bool = False, marked: bool = False
-) -> list[dict[str, str]]:
+def judge_messages(question: JudgeQuestion, *, marked: bool = False) -> list[dict[str, str]]:
     """Return the chat for a question: a system message for its kind, and the texts.
 
-    swapped  put the graded text before the documents and the gold answers, and reverse the order
-             of these. A consistent judge gives the same verdict
-    marked   mark each line of a text (`judge_fences`), and require the code of the message in the
-             reply, so that a repeated text is no verdict
+    A `swapped` question has the graded text before the documents and the gold answers, and these in
+    reverse order. A consistent judge gives the same verdict. `marked` marks each line of a text
+    (`judge_fences`), and requires the code of the message in the reply, so that a repeated text is
+    no verdict.
 
     Raises UsageError for an unknown kind, and for a wrong number of gold answers: `accuracy`
     requires one or more, `outcome` exactly one.
@@ -186,26 +184,17 @@ def judge_messages(
         )
     if question.kind == "accuracy" and not question.gold:
         raise UsageError("an accuracy question requires a gold answer, found none")
+    reply = "Reply with the JSON object alone" + (', with "code": "CODE".' if marked else ".")
+    instruction = f"Grade the text in <{_GRADED[question.kind]}-CODE>. {reply}"
     return [
         {"role": "system", "content": _SYSTEM[question.kind, marked]},
-        {"role": "user", "content": _material(question, swapped, marked)},
+        {"role": "user", "content": fenced(_texts(question), instruction, marked=marked)},
     ]
 
 
-def _material(question: JudgeQuestion, swapped: bool, marked: bool) -> str:
-    """Return the texts of a question, each in its tags, between two lines of instructions."""
-    graded = _GRADED[question.kind]
-    reply = 'Reply with the JSON object alone, with "code": "CODE".' if marked else _REPLY
-    return fenced(
-        _texts(question, swapped), f"Grade the text in <{graded}-CODE>. {reply}", marked=marked
-    )
-
-
-_REPLY = "Reply with the JSON object alone."
-
-
-def _texts(question: JudgeQuestion, swapped: bool) -> Iterator[tuple[str, str]]:
+def _texts(question: JudgeQuestion) -> Iterator[tuple[str, str]]:
     """Yield (tag, text) in the order of the message. The graded text is last unless `swapped`."""
+    swapped = question.swapped
     graded = _GRADED[question.kind], question.response
     yield "question", question.question
     if question.query_time is not None:

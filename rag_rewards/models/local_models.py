@@ -5,17 +5,23 @@ A folder that cannot be loaded is a UsageError, which names the folder and what 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar, cast
 
-from rag_rewards.errors import UsageError, shorten
+from rag_rewards.errors import BackendError, UsageError, needs_extra, shorten
+from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.models.addresses import is_url, without_credentials
 
+T = TypeVar("T")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 TOKENIZER_FILES = (
     "tokenizer.json tokenizer.model vocab.txt vocab.json spiece.model spm.model "
@@ -192,6 +198,34 @@ def load_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
+def resolve_tokenizer(
+    tokenizer: Tokenizer | str | os.PathLike[str] | None, model: str | None
+) -> Tokenizer:
+    """Return a tokenizer, or load it from its folder or from the folder of the model.
+
+    tokenizer  a tokenizer, its folder, or None for the folder of the model
+    model      folder of the model, None if unknown
+
+    Nothing is downloaded. Raises UsageError if the folder does not exist on this machine or
+    contains no tokenizer, and MissingExtraError if transformers is not installed.
+    """
+    if tokenizer is not None and not isinstance(tokenizer, str | os.PathLike):
+        return tokenizer
+    folder = model if tokenizer is None else os.fspath(tokenizer)
+    if folder is None or not os.path.isdir(folder):
+        reason = "the tokenizer is unknown"
+        if folder is not None:
+            reason = f"there is no folder {without_credentials(folder)!r}"
+        raise UsageError(f"{reason}: pass tokenizer=, a tokenizer or its folder")
+    with needs_extra("transformers", "transformers"):
+        from transformers import AutoTokenizer
+    try:
+        loaded = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, ImportError) as error:  # ImportError: of a library for its format
+        raise UsageError(f"no tokenizer in {folder!r}: {error}") from error
+    return cast(Tokenizer, loaded)
+
+
 def check_tokenizer(tokenizer: Any, model: Any, spare: int = 0) -> None:
     """Raise UsageError if a model lacks embeddings for more than `spare` ids of a tokenizer."""
     vocabulary = getattr(tokenizer, "get_vocab", None)
@@ -249,3 +283,57 @@ def free_memory() -> None:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its type."""
     return str(error).strip().split("\n", 1)[0] or type(error).__name__
+
+
+class LocalModel:
+    """A model that compares texts in this process, for one call at a time, until it is closed."""
+
+    kind: ClassVar[str]
+    """Kind of the model, for messages."""
+
+    def __init__(self, model: Any, fingerprint: str) -> None:
+        self._model = model
+        self._fingerprint = fingerprint
+        self._lock = threading.Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        """The weights, their precision, and the settings that affect a value."""
+        return self._fingerprint
+
+    async def close(self) -> None:
+        """Release the model. Later calls raise BackendError."""
+        await asyncio.to_thread(self._release)
+
+    def _release(self) -> None:
+        with self._lock:
+            self._model = None
+            free_memory()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Wait for the end of other calls. Raises BackendError if the model is closed."""
+        with self._lock:
+            if self._model is None:
+                raise BackendError(f"the {self.kind} model is closed")
+            yield
+
+    def _run_within_memory(self, run: Callable[[], T], one: str | None) -> T | None:
+        """Return the result of a batch, None if memory is exhausted.
+
+        `one` describes a batch that cannot be divided, whose BackendError is raised, as that of any
+        other failure.
+        """
+        try:
+            return run()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise BackendError(f"the {self.kind} model failed: {error}") from error
+            if one is not None:
+                raise BackendError(f"out of memory with {one}") from error
+        return None
+
+    def _continue_with(self, size: str) -> None:
+        """Release memory, and warn that batches are smaller from now on."""
+        free_memory()
+        warnings.warn(f"out of memory: continuing with {size}", stacklevel=3)

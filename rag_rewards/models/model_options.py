@@ -116,16 +116,14 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
     """The models that provide evidence. Raises OptionError for contradictory options."""
 
     def __post_init__(self) -> None:
+        for name, choices in (("backend", BACKENDS), ("judge_checks", JUDGE_CHECKS)):
+            if (value := getattr(self, name)) not in choices:
+                message = f"{{{name}}} must be one of {{choices}}, found {{value!r}}"
+                raise OptionError(message, choices=", ".join(choices), value=value)
         self._check_policy()
         if self.judge and not self.judge_model:
             raise OptionError(
                 "{judge} requires {judge_model}, the name of the model at this endpoint"
-            )
-        if self.judge_checks not in JUDGE_CHECKS:
-            raise OptionError(
-                "{judge_checks} must be one of {choices}, found {value!r}",
-                choices=", ".join(JUDGE_CHECKS),
-                value=self.judge_checks,
             )
         prompt = (self.document_form, self.document_separator)
         Prompt("").showing(*prompt)  # raises for a bad form before a model is loaded
@@ -142,13 +140,6 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
             raise OptionError("{nli_tokenizer} is for a server: set {nli} to its URL")
 
     def _check_policy(self) -> None:
-        if self.backend not in BACKENDS:
-            choices = ", ".join(BACKENDS)
-            raise OptionError(
-                "{backend} must be one of {choices}, found {value!r}",
-                choices=choices,
-                value=self.backend,
-            )
         if self.token_budget is not None and self.token_budget < LEAST_TOKEN_BUDGET:
             raise OptionError(
                 "{token_budget} must be at least {least}, found {value}",
@@ -208,8 +199,8 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
             similarity=_similarity(self.similarity, self.device) if self.similarity else None,
         )
 
-    def load_judge(self, **arguments: Any) -> Judge:
-        """Load the judge with further arguments of `OpenAIJudge`, such as a temperature."""
+    def load_judge(self) -> Judge:
+        """Load the judge, with checks of its verdicts if `judge_checks` is "always"."""
         from rag_rewards.models.checked_judge import CheckedJudge
         from rag_rewards.models.openai import OpenAIJudge
 
@@ -219,7 +210,6 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
             cache=self.judge_cache,
             retries=self.judge_retries,
             marked=self.judge_checks == "always",
-            **arguments,
         )
         return CheckedJudge(judge) if self.judge_checks == "always" else judge
 

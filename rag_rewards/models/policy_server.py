@@ -20,18 +20,21 @@ from rag_rewards.evidence.protocols import (
     Tokenizer,
 )
 from rag_rewards.models.addresses import servers_of
+from rag_rewards.models.calls import run_concurrently
 from rag_rewards.models.client import Client, Place
 from rag_rewards.models.health import Health
 from rag_rewards.models.limits import Limits
+from rag_rewards.models.local_models import resolve_tokenizer
 from rag_rewards.models.selfcheck import agree, selfcheck
 from rag_rewards.models.sequences import (
     SequenceResult,
     TokenSequence,
     check_request,
     count_tokens,
+    distinct_sequences,
     score_answer,
+    waves,
 )
-from rag_rewards.models.tokenizer import resolve_tokenizer
 
 _P = TypeVar("_P", bound="PolicyServer")
 Version = str | int | None
@@ -60,6 +63,8 @@ class PolicyServer(ABC):
 
     engine: ClassVar[str]
     """Name of the engine, for messages, the fingerprint and `ScoreAnswer.path`."""
+    reuses_prefixes: ClassVar[bool]
+    """Whether the servers find the prefixes of sequences in their cache when they score."""
     model_endpoints: ClassVar[Sequence[tuple[Sequence[str], Any]]]
     """Requests that describe the model: alternative paths, and the type of the response."""
 
@@ -87,12 +92,12 @@ class PolicyServer(ABC):
         """Return the model from the responses to `model_endpoints`."""
 
     @abstractmethod
-    async def _score_sequences(
-        self, request: ScoreRequest, place: Place
-    ) -> tuple[list[tuple[TokenSequence, SequenceResult]], Version]:
-        """Score the distinct sequences of a request.
+    async def _score_batch(
+        self, sequences: Sequence[TokenSequence], model: ServedModel, place: Place
+    ) -> list[tuple[SequenceResult, Version]]:
+        """Score sequences in one request.
 
-        Returns their results and the version of the weights that the server reports.
+        Returns the result of each, and the version of the weights that the server reports.
         """
 
     @abstractmethod
@@ -119,12 +124,8 @@ class PolicyServer(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The precision of the servers; they reuse the prefixes that sequences share.
-
-        With a version of the weights, they count as those that generate the rollouts.
-        """
-        is_live = self.weight_version is not None
-        return Capabilities(reuses_prefixes=True, precision=self.precision, is_live=is_live)
+        """The precision. Servers with a version of the weights generate the rollouts."""
+        return Capabilities(self.precision, is_live=self.weight_version is not None)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -181,9 +182,13 @@ class PolicyServer(ABC):
         model, version = await self._fetch_model(place), self.weight_version
         source = self._source(model, place)
         check_request(request, model.max_length, source)
-        results, reported = await self._score_sequences(request, place)
-        if self.weight_version != version:
+        for _ in range(2):  # once more if the weights changed in between
+            results, versions = await self._score_sequences(request, model, place)
+            if len(versions) <= 1:
+                break
+        if len(versions) > 1 or self.weight_version != version:
             raise weights_changed(source)
+        reported = next(iter(versions), None)
         return score_answer(
             request,
             results,
@@ -191,6 +196,25 @@ class PolicyServer(ABC):
             path=self.engine,
             weight_version=reported if version is None else version,
         )
+
+    async def _score_sequences(
+        self, request: ScoreRequest, model: ServedModel, place: Place
+    ) -> tuple[list[tuple[TokenSequence, SequenceResult]], set[Version]]:
+        """Score the distinct sequences; also return the weight versions of the results."""
+        sequences = distinct_sequences(request)
+        scored: list[tuple[TokenSequence, SequenceResult]] = []
+        versions: set[Version] = set()
+        size = self._client.limits.batch
+        for wave in waves(sequences) if self.reuses_prefixes else [sequences]:
+            parts = [wave[start : start + size] for start in range(0, len(wave), size)]
+            answers = await run_concurrently(
+                self._score_batch(part, model, place) for part in parts
+            )
+            for part, of_part in zip(parts, answers, strict=True):
+                for sequence, (result, version) in zip(part, of_part, strict=True):
+                    scored.append((sequence, result))
+                    versions.add(version)
+        return scored, versions
 
     def _source(self, model: ServedModel, place: Place) -> str:
         """Return the beginning of a message about a server."""

@@ -78,11 +78,6 @@ def waves(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]]:
     yield from (wave for wave in (leading[:1], leading[1:], rest) if wave)
 
 
-def batches(sequences: Sequence[TokenSequence], size: int) -> list[Sequence[TokenSequence]]:
-    """Split sequences into consecutive batches of at most `size`."""
-    return [sequences[start : start + size] for start in range(0, len(sequences), size)]
-
-
 def count_tokens(request: ScoreRequest) -> int:
     """Return the number of tokens of all pairs, which is the cost of scoring each pair separately.
 

@@ -13,22 +13,17 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import BackendError
-from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest, ScoreRequest
-from rag_rewards.models.calls import run_concurrently
+from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest
 from rag_rewards.models.client import Place
 from rag_rewards.models.policy_server import (
     PolicyServer,
     ServedModel,
     Version,
     sampling_parameters,
-    weights_changed,
 )
 from rag_rewards.models.sequences import (
     SequenceResult,
     TokenSequence,
-    batches,
-    distinct_sequences,
-    waves,
 )
 
 # --- responses of the server ---------------------------------------------------------------------
@@ -84,6 +79,7 @@ class SglangServer(PolicyServer):
     """
 
     engine = "sglang"
+    reuses_prefixes = True
     model_endpoints = (
         # The second path of each pair is the one of servers before version 0.5.
         (("/model_info", "/get_model_info"), _ModelInfo),
@@ -103,38 +99,10 @@ class SglangServer(PolicyServer):
 
     # --- scoring -------------------------------------------------------------------------------
 
-    async def _score_sequences(
-        self, request: ScoreRequest, place: Place
-    ) -> tuple[list[tuple[TokenSequence, SequenceResult]], Version]:
-        source = self._source(await self._fetch_model(place), place)
-        for _ in range(2):  # once more if the weights changed in between
-            scored, versions = await self._score_once(request, place, source)
-            if len(versions) <= 1:
-                return scored, next(iter(versions), None)
-        raise weights_changed(source)
-
-    async def _score_once(
-        self, request: ScoreRequest, place: Place, source: str
-    ) -> tuple[list[tuple[TokenSequence, SequenceResult]], set[Version]]:
-        """Score the distinct sequences; also return the weight versions of the results."""
-        scored: list[tuple[TokenSequence, SequenceResult]] = []
-        versions: set[Version] = set()
-        for wave in waves(distinct_sequences(request)):
-            parts = batches(wave, self._client.limits.batch)
-            results = await run_concurrently(
-                self._score_batch(part, place, source) for part in parts
-            )
-            for part, infos in zip(parts, results, strict=True):
-                for sequence, info in zip(part, infos, strict=True):
-                    versions.add(info.weight_version)
-                    computed = len(sequence.tokens) - info.cached_tokens
-                    values = response_logprobs(info, sequence, source)
-                    scored.append((sequence, SequenceResult(values, computed)))
-        return scored, versions
-
     async def _score_batch(
-        self, sequences: Sequence[TokenSequence], place: Place, source: str
-    ) -> list[_MetaInfo]:
+        self, sequences: Sequence[TokenSequence], model: ServedModel, place: Place
+    ) -> list[tuple[SequenceResult, Version]]:
+        source = self._source(model, place)
         body = {
             "input_ids": [sequence.tokens for sequence in sequences],
             "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
@@ -146,7 +114,12 @@ class SglangServer(PolicyServer):
             raise BackendError(
                 f"{source}: expected {len(sequences)} answers, found {len(generations)}"
             )
-        return [generation.meta_info for generation in generations]
+        scored: list[tuple[SequenceResult, Version]] = []
+        for sequence, info in zip(sequences, (each.meta_info for each in generations), strict=True):
+            computed = len(sequence.tokens) - info.cached_tokens
+            values = response_logprobs(info, sequence, source)
+            scored.append((SequenceResult(values, computed), info.weight_version))
+        return scored
 
     # --- generation ------------------------------------------------------------------------------
 

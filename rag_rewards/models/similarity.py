@@ -8,18 +8,15 @@ otherwise an answer that begins like a refusal would be one.
 from __future__ import annotations
 
 import asyncio
-import threading
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rag_rewards.errors import BackendError, UsageError, needs_extra
 from rag_rewards.models.local_models import (
+    LocalModel,
     explained,
-    free_memory,
     identity,
-    is_out_of_memory,
     model_files,
     model_folder,
     require_complete,
@@ -29,7 +26,7 @@ from rag_rewards.models.local_models import (
 )
 
 
-class SentenceSimilarity:
+class SentenceSimilarity(LocalModel):
     """Cosine similarity, −1 to 1, of (text, reference) pairs, by a sentence-transformers model.
 
     model       a folder, or the name of a model on the Hugging Face hub
@@ -46,6 +43,8 @@ class SentenceSimilarity:
     Raises MissingExtraError if the package is not installed, and UsageError for invalid arguments,
     such as a folder that does not exist or is incomplete.
     """
+
+    kind = "similarity"
 
     def __init__(
         self,
@@ -69,21 +68,15 @@ class SentenceSimilarity:
             )
         require_complete(_main_part(folder))
         with explained(folder):
-            self._model: Any = SentenceTransformer(
+            encoder: Any = SentenceTransformer(
                 str(folder),
                 device=str(torch_dev),
                 local_files_only=True,
                 model_kwargs={"dtype": precision},
             ).eval()
         self.batch_size = batch_size
-        self._lock = threading.Lock()
-        loaded = str(self._model.dtype).removeprefix("torch.")
-        self._fingerprint = f"similarity {identity(folder, _files(folder))} {loaded}"
-
-    @property
-    def fingerprint(self) -> str:
-        """The weights and their precision."""
-        return self._fingerprint
+        loaded = str(encoder.dtype).removeprefix("torch.")
+        super().__init__(encoder, f"similarity {identity(folder, _files(folder))} {loaded}")
 
     async def similarity(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the similarities of (text, reference) pairs, in order.
@@ -95,9 +88,7 @@ class SentenceSimilarity:
 
     def similarity_sync(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return the same as `similarity`, without an event loop."""
-        with self._lock:
-            if self._model is None:
-                raise BackendError("the similarity model is closed")
+        with self._in_use():
             complete = [pair for pair in pairs if _is_complete(pair)]
             texts = list(dict.fromkeys(text for pair in complete for text in pair))
             embeddings = dict(zip(texts, self._embeddings(texts), strict=True))
@@ -107,15 +98,6 @@ class SentenceSimilarity:
             else 0.0
             for text, reference in pairs
         ]
-
-    async def close(self) -> None:
-        """Release the model. Later calls raise BackendError."""
-        await asyncio.to_thread(self._release)
-
-    def _release(self) -> None:
-        with self._lock:
-            self._model = None
-            free_memory()
 
     def _embeddings(self, texts: Sequence[str]) -> list[Any]:
         """Return one vector of length 1 for each text."""
@@ -141,8 +123,8 @@ class SentenceSimilarity:
     def _encode(self, texts: Sequence[str]) -> Any:
         """Return embeddings in float32. The batch size is halved when memory is exhausted."""
         while True:
-            try:
-                return (
+            vectors = self._run_within_memory(
+                lambda: (
                     self._model.encode(
                         list(texts),
                         batch_size=self.batch_size,
@@ -153,17 +135,13 @@ class SentenceSimilarity:
                     .float()
                     .cpu()
                     .numpy()
-                )
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise BackendError(f"the similarity model failed: {error}") from error
-                if self.batch_size == 1:
-                    raise BackendError("out of memory with one text") from error
-            self.batch_size //= 2
-            free_memory()
-            warnings.warn(
-                f"out of memory: continuing with batch_size={self.batch_size}", stacklevel=2
+                ),
+                "one text" if self.batch_size == 1 else None,
             )
+            if vectors is not None:
+                return vectors
+            self.batch_size //= 2
+            self._continue_with(f"batch_size={self.batch_size}")
 
     def _pieces(self, texts: Sequence[str]) -> list[list[tuple[str, int]]]:
         """Return each text as pieces that fit into the model, with their numbers of tokens."""

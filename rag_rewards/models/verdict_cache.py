@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -96,7 +95,7 @@ class VerdictCache:
 
 
 class Verdicts:
-    """An open cache. It is a context manager, and its methods raise sqlite3.Error."""
+    """An open cache. Its methods raise sqlite3.Error."""
 
     def __init__(self, path: str, max_entries: int | None) -> None:
         self.damaged = 0
@@ -155,17 +154,6 @@ class Verdicts:
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self._connection.close()
-
-    def __enter__(self) -> Verdicts:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @dataclass

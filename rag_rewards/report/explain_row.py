@@ -115,7 +115,7 @@ def tokenizer_of(scorer: Scorer, models: ModelOptions) -> Tokenizer | None:
     if scorer.models.policy is not None:
         return scorer.models.policy.tokenizer
     if models.tokenizer:
-        from rag_rewards.models.tokenizer import resolve_tokenizer
+        from rag_rewards.models.local_models import resolve_tokenizer
 
         return resolve_tokenizer(models.tokenizer, None)
     return None

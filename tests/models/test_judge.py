@@ -14,6 +14,7 @@ import time
 import tracemalloc
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from email.utils import formatdate
 
 import pytest
@@ -756,7 +757,6 @@ def test_a_second_run_sends_no_request(tmp_path):
     "other",
     [
         *({"temperature": 0.5}, {"max_tokens": 5}, {"extra": {"vote": 1}}, {"model": "other"}),
-        {"swapped": True},
     ],
 )
 def test_other_settings_send_new_requests(tmp_path, other):
@@ -764,6 +764,13 @@ def test_other_settings_send_new_requests(tmp_path, other):
         options = {"base_url": server.url, "cache": tmp_path / "verdicts.sqlite"}
         run(OpenAIJudge("m", **options), [make_question()])
         run(OpenAIJudge(**{"model": "m", **options, **other}), [make_question()])
+    assert len(server.requests) == 2
+
+
+def test_a_swapped_question_sends_a_new_request(tmp_path):
+    with JudgeServer() as server:
+        judge = judge_at(server, cache=tmp_path / "verdicts.sqlite")
+        run(judge, [make_question(), replace(make_question(), swapped=True)])
     assert len(server.requests) == 2
 
 
@@ -910,7 +917,7 @@ def test_loops_of_several_threads_at_the_same_time(tmp_path):
     [
         ({}, "votes=1 temperature=0"),
         ({"temperature": None}, "votes=1 temperature=default"),
-        ({"swapped": True}, "votes=1 temperature=0 swapped"),
+        ({"marked": True}, "votes=1 temperature=0 marked"),
         ({"votes": 3, "temperature": 0.7}, "votes=3 temperature=0.7"),
         ({"votes": 3, "temperature": (0, 0.5, 0.5)}, "votes=3 temperature=0,0.5,0.5"),
         ({"extra": {"b": 1, "a": "x"}}, 'votes=1 temperature=0 extra={"a":"x","b":1}'),

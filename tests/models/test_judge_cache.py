@@ -30,9 +30,10 @@ from rag_rewards.models.verdict_cache import (
 
 WRITER = """
 import sys
+from contextlib import closing
 from rag_rewards.models.verdict_cache import Entry, VerdictCache, cache_key
 path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with VerdictCache(path).open() as store:
+with closing(VerdictCache(path).open()) as store:
     for i in range(count):
         store.put({cache_key(writer=name, i=i): Entry(i % 2, text=f"{name} {i}")})
         print(i, flush=True)
@@ -63,17 +64,17 @@ def read(store, keys):
 def test_another_connection_reads_the_entries(path):
     entry = Entry(1, 12, 3, "it says — “yes”")
     cache = VerdictCache(path)
-    with cache.open() as one, cache.open() as two:
+    with closing(cache.open()) as one, closing(cache.open()) as two:
         one.put({key(1): entry})
         assert read(two, [key(1), key(2), key(1)]) == {key(1): entry}
         one.put({key(1): Entry(0)})
         assert read(two, [key(1)]) == {key(1): Entry(0)}
-    with VerdictCache(str(path)).open() as again:
+    with closing(VerdictCache(str(path)).open()) as again:
         assert read(again, [key(1)]) == {key(1): Entry(0)}
 
 
 def test_many_keys_in_one_call(path):
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         for i in range(1201):
             store.put({key(i): Entry(i % 2)})
         found = read(store, (key(i) for i in range(2000)))
@@ -81,12 +82,12 @@ def test_many_keys_in_one_call(path):
 
 
 def test_no_keys(path):
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         assert read(store, []) == {}
 
 
 def test_a_long_output_is_truncated(path):
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         store.put({key(1): Entry(1, text="é" * 1_000_000)})
         assert read(store, [key(1)])[key(1)].text == "é" * 2000
 
@@ -121,11 +122,11 @@ class Trap:
 )
 def test_a_broken_entry_is_missing(path, value):
     cache = VerdictCache(path)
-    with cache.open() as store:
+    with closing(cache.open()) as store:
         store.put({key(1): Entry(1)})
         store.put({key(2): Entry(0)})
     overwrite(path, key(1), value)
-    with cache.open() as store:
+    with closing(cache.open()) as store:
         assert read(store, [key(1), key(2)]) == {key(2): Entry(0)}
         assert store.damaged == 1
         store.put({key(1): Entry(1)})
@@ -139,10 +140,10 @@ def overwrite(path, of, value):
 
 def test_the_cache_does_not_unpickle(path, tmp_path):
     cache, folder = VerdictCache(path), tmp_path / "trap"
-    with cache.open() as store:
+    with closing(cache.open()) as store:
         store.put({key(1): Entry(1)})
     overwrite(path, key(1), pickle.dumps(Trap(str(folder))))
-    with cache.open() as store:
+    with closing(cache.open()) as store:
         assert read(store, [key(1)]) == {}
     assert not folder.exists()
 
@@ -186,13 +187,13 @@ def test_background_writes_can_be_read_at_once(path):
 
     expected = {key(i): Entry(i % 2) for i in range(200)}
     assert in_background(VerdictCache(path), work) == (expected, CacheFaults())
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         assert read(store, map(key, range(300))) == expected
 
 
 def test_a_damaged_file_loses_entries_only(path):
     cache = VerdictCache(path)
-    with cache.open() as store:
+    with closing(cache.open()) as store:
         store.put({key(i): Entry(i % 2, text="x" * 500) for i in range(500)})
     data = bytearray(path.read_bytes())
     chance = random.Random(0)
@@ -227,7 +228,7 @@ def locked(path, how):
 def test_a_locked_file_does_not_stop_the_event_loop(path, how, readable, monkeypatch):
     monkeypatch.setattr(cache_module, "_BUSY_S", 1.0)
     turns = 0
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         store.put({key(1): Entry(1), key(2): Entry(0)})
 
     async def work(store):
@@ -269,7 +270,7 @@ def test_entries_are_written_after_a_lock_ends(path, monkeypatch):
 
 @pytest.mark.parametrize("bound", [1, 10])
 def test_the_oldest_entries_are_deleted(path, bound):
-    with VerdictCache(path, max_entries=bound).open() as store:
+    with closing(VerdictCache(path, max_entries=bound).open()) as store:
         for i in range(25):
             store.put({key(i): Entry(1)})
             assert key(i) in read(store, [key(i)])
@@ -287,7 +288,7 @@ def test_a_killed_process_leaves_its_entries(path):
         written = [int(process.stdout.readline()) for _ in range(300)][-1]
     finally:
         end(process)
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         found = read(store, (cache_key(writer="a", i=i) for i in range(written + 1)))
         assert len(found) == written + 1
         assert found[cache_key(writer="a", i=7)] == Entry(1, text="a 7")
@@ -303,7 +304,7 @@ def test_processes_share_a_file(path):
     for process in processes:
         finish(process)
     assert [process.returncode for process in processes] == [0] * len(processes)
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         for name in names:
             assert len(read(store, (cache_key(writer=name, i=i) for i in range(300)))) == 300
 
@@ -312,7 +313,7 @@ def test_threads_share_a_cache(path):
     cache = VerdictCache(path)
 
     def write(name):
-        with cache.open() as store:
+        with closing(cache.open()) as store:
             for i in range(50):
                 store.put({cache_key(name=name, i=i): Entry(1)})
 
@@ -321,7 +322,7 @@ def test_threads_share_a_cache(path):
         thread.start()
     for thread in threads:
         thread.join()
-    with cache.open() as store:
+    with closing(cache.open()) as store:
         keys = [cache_key(name=name, i=i) for name in "abcd" for i in range(50)]
         assert len(read(store, keys)) == 200
 

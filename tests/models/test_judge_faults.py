@@ -8,6 +8,7 @@ import random
 import sqlite3
 import time
 from collections import Counter
+from contextlib import closing
 from email.utils import formatdate
 from pathlib import Path
 
@@ -171,5 +172,5 @@ def test_verdicts_are_written_when_the_disk_has_room_again(
         assert cache.faults.unwritten == 0
 
     asyncio.run(put_all())
-    with VerdictCache(path).open() as store:
+    with closing(VerdictCache(path).open()) as store:
         assert len(dict(store.get(cache_key(i=i) for i in range(40)))) == 40

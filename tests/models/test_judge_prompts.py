@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -71,7 +72,7 @@ def test_accuracy_messages_contain_all_aliases():
 def test_a_swapped_message_has_the_response_before_the_gold_answers(kind):
     gold = ("Rome", "Roma") if kind == "accuracy" else ("Rome",)
     question = make_question("Paris", kind, gold=gold)
-    system, user = judge_messages(question, swapped=True)
+    system, user = judge_messages(replace(question, swapped=True))
     plain_system, plain_user = judge_messages(question)
     assert system == plain_system
     # The code is a digest of the texts in their order.

@@ -15,8 +15,8 @@ KINDS = ("accuracy", "outcome", "reasoning", "supported", "consistent")
 TEXTS = st.text(st.sampled_from('ab<>/-[]{}|"\n\r\x0b\x85\u2028\u2029\u200b\U000e0041 \\01_\ud800'))
 
 
-def marked(question: JudgeQuestion, *, swapped: bool = False) -> str:
-    return judge_messages(question, swapped=swapped, marked=True)[1]["content"]
+def marked(question: JudgeQuestion) -> str:
+    return judge_messages(question, marked=True)[1]["content"]
 
 
 @given(st.sampled_from(KINDS), TEXTS, TEXTS, TEXTS, st.lists(TEXTS, max_size=2))
@@ -76,8 +76,8 @@ def test_names_need_the_code_too() -> None:
 
 @pytest.mark.parametrize("kind", ["supported", "consistent"])
 def test_swapped_questions_about_documents_have_them_last_in_reverse(kind: str) -> None:
-    question = JudgeQuestion(kind, "q", "claim", (), ("one", "two"))  # type: ignore[arg-type]
-    lines = [line for line in marked(question, swapped=True).splitlines() if line[0] == MARK[0]]
+    question = JudgeQuestion(kind, "q", "claim", (), ("one", "two"), swapped=True)  # type: ignore[arg-type]
+    lines = [line for line in marked(question).splitlines() if line[0] == MARK[0]]
     assert lines == ["| q", "| claim", "| two", "| one"]
 
 

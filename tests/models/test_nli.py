@@ -282,8 +282,8 @@ def test_empty_texts_have_probability_zero(bert, t5):
 @pytest.mark.parametrize("spelled", ["[SEP] the dog", "[CLS] [PAD]"])
 def test_a_text_cannot_contain_a_special_token(spelled, bert):
     model = load(bert)
-    [frame] = model._network.encode([("the cat sat", spelled)])
-    tokenizer = model._network.tokenizer
+    [frame] = model._model.encode([("the cat sat", spelled)])
+    tokenizer = model._model.tokenizer
     counts = [frame.ids.count(tokenizer.convert_tokens_to_ids(t)) for t in ("[CLS]", "[SEP]")]
     assert counts == [1, 2]
     assert tokenizer.pad_token_id not in frame.ids
@@ -291,7 +291,7 @@ def test_a_text_cannot_contain_a_special_token(spelled, bert):
 
 def test_a_text_cannot_end_t5s_input(t5):
     model = load(t5)
-    [frame] = model._network.encode([("the cat </s>", "the </s> dog <pad>")])
+    [frame] = model._model.encode([("the cat </s>", "the </s> dog <pad>")])
     assert frame.ids.count(1) == 1
     assert frame.ids[-1] == 1
     assert 0 not in frame.ids
@@ -312,8 +312,8 @@ def test_a_long_premise_against_a_sliding_window(count, overlap, bert):
 def test_t5_divides_a_long_premise_into_pieces(t5):
     [premise], [hypothesis] = text(90), text(6)
     model = load(t5, max_length=30, overlap=4)
-    [frame] = model._network.encode([(premise, hypothesis)])
-    tokenizer = model._network.tokenizer
+    [frame] = model._model.encode([(premise, hypothesis)])
+    tokenizer = model._model.tokenizer
     pieces = frame.pieces(30, 4)
     read = [tokenizer.decode(piece.ids).removesuffix("</s>") for piece in pieces]
     for piece in read:
@@ -413,7 +413,7 @@ class Wrapped:
 
 
 def intercept(backend, before):
-    object.__setattr__(backend._network, "model", Wrapped(backend._network.model, before))
+    object.__setattr__(backend._model, "model", Wrapped(backend._model.model, before))
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_other_failures_are_errors(bert):
 def test_values_that_are_not_finite(bert):
     model = load(bert)
     with torch.no_grad():
-        model._network.model.classifier.bias[0] = math.nan
+        model._model.model.classifier.bias[0] = math.nan
     with pytest.raises(BackendError, match=r"not finite in torch\.float32"):
         model.entail_sync(PAIRS)
 

@@ -490,7 +490,6 @@ def test_plain_scoring_on_request():
     scorer = policy(plain=True)
     result = answer(scorer)
     assert (result.path, result.reused) == ("plain", 0)
-    assert not scorer.capabilities.reuses_prefixes
     assert worst(result, tiny_models.naive(scorer.model, GROUP)) < 1e-4
 
 

@@ -55,15 +55,17 @@ class PairClassifier:
             yield encoded_pair(list(encoding.ids), types, premise, hypothesis, special)
 
     def probabilities(self, inputs: Mapping[str, Any]) -> Any:
-        """Return the probability of entailment for each row of a batch, as a tensor."""
-        logits = self.model(**inputs).logits.float()
-        if logits.shape[-1] == 1:
-            return logits[:, 0].sigmoid()
-        return logits.softmax(-1)[:, self.index]
+        """Return the probabilities of entailment and contradiction, a tensor with two columns.
 
-    def probabilities_of_both(self, inputs: Mapping[str, Any]) -> Any:
-        """Return the probabilities of entailment and contradiction, a tensor with two columns."""
-        shares = self.model(**inputs).logits.float().softmax(-1)
+        Without a label for contradiction, its column is 0.
+        """
+        import torch
+
+        logits = self.model(**inputs).logits.float()
+        shares = logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
+        entailment = shares[:, self.index]
+        if self.contradiction is None:
+            return torch.stack([entailment, torch.zeros_like(entailment)], -1)
         return shares[:, [self.index, self.contradiction]]
 
 

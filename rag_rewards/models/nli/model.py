@@ -9,18 +9,15 @@ for the model.
 from __future__ import annotations
 
 import asyncio
-import threading
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from rag_rewards.errors import BackendError, UsageError, needs_extra, shorten
+from rag_rewards.errors import BackendError, UsageError, needs_extra
 from rag_rewards.models.local_models import (
-    free_memory,
+    LocalModel,
     identity,
-    is_out_of_memory,
     model_files,
     model_folder,
     read_config,
@@ -29,13 +26,10 @@ from rag_rewards.models.local_models import (
     torch_dtype,
 )
 from rag_rewards.models.nli.classifier import PairClassifier, load_classifier
-from rag_rewards.models.nli.pieces import HypothesisTooLong, Piece
+from rag_rewards.models.nli.pieces import Both, Pair, Piece, TooLong, divide, highest
 from rag_rewards.models.nli.seq2seq import Seq2SeqEntailment, is_seq2seq, load_seq2seq
 
 Network = PairClassifier | Seq2SeqEntailment
-Outputs = Callable[[Mapping[str, Any]], Any]
-"""A function from the inputs of a batch to the probabilities of its rows, as a tensor."""
-TooLong = Literal["zero", "cut", "error"]
 _TOKEN_BUDGET = {"cuda": 16_384, "cpu": 1_024}
 """Tokens of a batch, including padding. On a CPU, larger batches only add padding."""
 
@@ -113,13 +107,15 @@ class EntailmentUsage:
     padded: int = 0
 
 
-class LocalEntailment:
+class LocalEntailment(LocalModel):
     """P(premise entails hypothesis), 0 to 1, by a model in this process; see `load_entailment`.
 
     Equal pairs are computed once. An empty premise or hypothesis (without text, or without a token
     of the tokenizer) has probability 0.0 without a run of the model. A value does not depend on
     the other pairs of a call, up to rounding (1e-5 in float32).
     """
+
+    kind = "entailment"
 
     def __init__(
         self,
@@ -136,20 +132,14 @@ class LocalEntailment:
         self.token_budget = token_budget
         self.too_long = too_long
         self.usage = EntailmentUsage()
-        self._network: Network | None = network
-        self._lock = threading.Lock()
         precision = str(network.model.dtype).removeprefix("torch.")
-        self._fingerprint = (
+        super().__init__(
+            network,
             f"{name} {precision} {network.label} max_length={max_length} overlap={overlap}"
-            + (f" too_long={too_long}" if too_long != "zero" else "")
+            + (f" too_long={too_long}" if too_long != "zero" else ""),
         )
 
-    @property
-    def fingerprint(self) -> str:
-        """The weights, their precision, and the settings that affect a value."""
-        return self._fingerprint
-
-    async def entail(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    async def entail(self, pairs: Sequence[Pair]) -> list[float]:
         """Return the probabilities of (premise, hypothesis) pairs, in order.
 
         The model runs in a thread; simultaneous calls run one after the other. Raises BackendError
@@ -158,18 +148,12 @@ class LocalEntailment:
         """
         return await asyncio.to_thread(self.entail_sync, pairs)
 
-    def entail_sync(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def entail_sync(self, pairs: Sequence[Pair]) -> list[float]:
         """Return the same as `entail`, without an event loop."""
-        with self._lock:
-            if self._network is None:
-                raise BackendError("the entailment model is closed")
-            network = self._network
-            values = self._of_pairs(network, pairs, lambda inputs: network.probabilities(inputs))
-            return [value for (value,) in values]
+        with self._in_use():
+            return [entailment for entailment, _ in self._of_pairs(pairs)]
 
-    async def entail_and_contradict(
-        self, pairs: Sequence[tuple[str, str]]
-    ) -> list[tuple[float, float]]:
+    async def entail_and_contradict(self, pairs: Sequence[Pair]) -> list[Both]:
         """Return the probabilities of entailment and of contradiction of each pair, in order.
 
         Of a premise in pieces, the highest probability of a piece counts for each of the two.
@@ -177,75 +161,39 @@ class LocalEntailment:
         """
         return await asyncio.to_thread(self._entail_and_contradict, pairs)
 
-    def _entail_and_contradict(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, float]]:
-        with self._lock:
-            if self._network is None:
-                raise BackendError("the entailment model is closed")
-            network = self._network
+    def _entail_and_contradict(self, pairs: Sequence[Pair]) -> list[Both]:
+        with self._in_use():
+            network = self._model
             if not isinstance(network, PairClassifier) or network.contradiction is None:
                 raise BackendError(
                     "the entailment model has no label for contradiction: use a classifier with "
                     "the labels entailment, neutral and contradiction"
                 )
-            both = self._of_pairs(network, pairs, network.probabilities_of_both, columns=2)
-            return [(entailment, contradiction) for entailment, contradiction in both]
+            return self._of_pairs(pairs)
 
-    def _of_pairs(
-        self, network: Network, pairs: Sequence[tuple[str, str]], outputs: Outputs, columns: int = 1
-    ) -> list[list[float]]:
+    def _of_pairs(self, pairs: Sequence[Pair]) -> list[Both]:
         """Return the probabilities of each pair, which are computed once for equal pairs."""
         distinct = list(dict.fromkeys((p, h) for p, h in pairs if p.strip() and h.strip()))
-        best = self._best(network, distinct, outputs, columns)
+        encoded = self._model.encode(distinct)
+        pieces, owners = divide(distinct, encoded, self.max_length, self.overlap, self.too_long)
+        best = highest(len(distinct), owners, self._run(pieces))
         values = dict(zip(distinct, best, strict=True))
         self.usage.pairs += len(distinct)
-        return [values.get((p, h), [0.0] * columns) for p, h in pairs]
+        return [values.get((p, h), (0.0, 0.0)) for p, h in pairs]
 
-    async def close(self) -> None:
-        """Release the model. Later calls raise BackendError."""
-        await asyncio.to_thread(self._release)
-
-    def _release(self) -> None:
-        with self._lock:
-            self._network = None
-            free_memory()
-
-    def _best(
-        self, network: Network, pairs: Sequence[tuple[str, str]], outputs: Outputs, columns: int
-    ) -> list[list[float]]:
-        """Return the highest probabilities of a piece for each pair."""
-        pieces: list[Piece] = []
-        owners: list[int] = []
-        for i, pair in enumerate(network.encode(pairs)):
-            if pair is None:
-                continue
-            try:
-                parts = pair.pieces(self.max_length, self.overlap, self.too_long == "cut")
-            except HypothesisTooLong as error:
-                if self.too_long == "zero":
-                    continue
-                raise BackendError(f"{error}: {shorten(pairs[i][1], 60)!r}") from None
-            pieces.extend(parts)
-            owners.extend([i] * len(parts))
-        best = [[0.0] * columns for _ in pairs]
-        for owner, values in zip(owners, self._run(network, pieces, outputs), strict=True):
-            best[owner] = list(map(max, best[owner], values))
-        return best
-
-    def _run(
-        self, network: Network, pieces: Sequence[Piece], outputs: Outputs
-    ) -> list[list[float]]:
+    def _run(self, pieces: Sequence[Piece]) -> list[Both]:
         """Return the probabilities of each piece.
 
         The longest pieces run first: batches need little padding, and insufficient memory shows at
         once.
         """
         order = sorted(range(len(pieces)), key=lambda i: len(pieces[i].ids), reverse=True)
-        values: list[list[float]] = [[]] * len(pieces)
+        values = [(0.0, 0.0)] * len(pieces)
         done = 0
         while done < len(order):
             longest = len(pieces[order[done]].ids)
             batch = order[done : done + max(1, self.token_budget // longest)]
-            results = self._run_within_memory(network, [pieces[i] for i in batch], outputs)
+            results = self._run_batch([pieces[i] for i in batch])
             if results is None:
                 continue
             for i, value in zip(batch, results, strict=True):
@@ -253,32 +201,24 @@ class LocalEntailment:
             done += len(batch)
         return values
 
-    def _run_within_memory(
-        self, network: Network, batch: Sequence[Piece], outputs: Outputs
-    ) -> list[list[float]] | None:
+    def _run_batch(self, batch: Sequence[Piece]) -> list[Both] | None:
         """Return the values of a batch; None if memory is exhausted and the budget is halved."""
         padded = len(batch) * max(len(piece.ids) for piece in batch)
-        try:
-            values = _probabilities(network, batch, outputs)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise BackendError(f"the entailment model failed: {error}") from error
-            if len(batch) == 1:
-                raise BackendError(f"out of memory with one piece of {padded} tokens") from error
-        else:
-            self.usage.pieces += len(batch)
-            self.usage.tokens += sum(len(piece.ids) for piece in batch)
-            self.usage.padded += padded
-            return values
-        self.token_budget = max(padded // 2, 1)
-        free_memory()
-        warnings.warn(
-            f"out of memory: continuing with a token budget of {self.token_budget}", stacklevel=2
+        values = self._run_within_memory(
+            lambda: _probabilities(self._model, batch),
+            f"one piece of {padded} tokens" if len(batch) == 1 else None,
         )
-        return None
+        if values is None:
+            self.token_budget = max(padded // 2, 1)
+            self._continue_with(f"a token budget of {self.token_budget}")
+            return None
+        self.usage.pieces += len(batch)
+        self.usage.tokens += sum(len(piece.ids) for piece in batch)
+        self.usage.padded += padded
+        return values
 
 
-def _probabilities(network: Network, batch: Sequence[Piece], outputs: Outputs) -> list[list[float]]:
+def _probabilities(network: Network, batch: Sequence[Piece]) -> list[Both]:
     """Return the probabilities of pieces that run as one padded batch."""
     import torch
 
@@ -296,14 +236,13 @@ def _probabilities(network: Network, batch: Sequence[Piece], outputs: Outputs) -
     with torch.inference_mode():
         device = network.model.device
         tensors = {name: torch.tensor(rows, device=device) for name, rows in inputs.items()}
-        probabilities = outputs(tensors)
+        probabilities = network.probabilities(tensors)
         if not bool(torch.isfinite(probabilities).all()):
             raise BackendError(
                 "the entailment model computes values that are not finite in "
                 f"{network.model.dtype}; try dtype='bfloat16' or 'float32'"
             )
-        values: list[list[float]] = probabilities.reshape(len(batch), -1).tolist()
-    return values
+        return [(entailment, contradiction) for entailment, contradiction in probabilities.tolist()]
 
 
 # --- lengths -----------------------------------------------------------------------------------

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.errors import BackendError, UsageError, shorten
 from rag_rewards.models.local_models import check_tokenizer, load_tokenizer
 
+Pair = tuple[str, str]
+"""A premise and a hypothesis."""
+Both = tuple[float, float]
+"""The probabilities of entailment and of contradiction."""
+TooLong = Literal["zero", "cut", "error"]
 _PREMISE_SHARE = 8
 """The premise gets at least 1/8 of the maximum length, so that the number of pieces is limited."""
 
@@ -104,6 +109,40 @@ class EncodedPair:
 def _cut(ids: list[int], start: int, end: int, a: int, b: int, tail: int, excess: int) -> list[int]:
     """Return tokens a to b of the premise, and the hypothesis without its last `excess` tokens."""
     return ids[:start] + ids[start + a : start + b] + ids[end : tail - excess] + ids[tail:]
+
+
+def divide(
+    pairs: Sequence[Pair],
+    encoded: Iterable[EncodedPair | None],
+    limit: int,
+    overlap: int,
+    too_long: TooLong,
+) -> tuple[list[Piece], list[int]]:
+    """Return the pieces of all pairs as `EncodedPair.pieces`, and the position of the pair of each.
+
+    A pair has no piece if one of its texts has no token, or if its hypothesis is too long and
+    `too_long` is "zero". With "error", raises HypothesisTooLong.
+    """
+    pieces: list[Piece] = []
+    owners: list[int] = []
+    for i, pair in enumerate(encoded):
+        try:
+            parts = pair.pieces(limit, overlap, too_long == "cut") if pair else []
+        except HypothesisTooLong as error:
+            if too_long == "error":
+                raise HypothesisTooLong(f"{error}: {shorten(pairs[i][1], 60)!r}") from None
+            continue
+        pieces += parts
+        owners += [i] * len(parts)
+    return pieces, owners
+
+
+def highest(count: int, owners: Sequence[int], of_pieces: Sequence[Both]) -> list[Both]:
+    """Return the highest probabilities of a piece for each of `count` pairs; 0 without a piece."""
+    best = [(0.0, 0.0)] * count
+    for owner, (entailment, contradiction) in zip(owners, of_pieces, strict=True):
+        best[owner] = max(best[owner][0], entailment), max(best[owner][1], contradiction)
+    return best
 
 
 def span(is_inside: Sequence[bool]) -> tuple[int, int] | None:

@@ -97,8 +97,6 @@ class OpenAIJudge:
                       of the server
     max_tokens        maximum number of tokens of a response; None for the default of the server.
                       A truncated response has no verdict
-    swapped           put the response before the documents and the gold answers, and reverse the
-                      order of these
     marked            mark each line of a text in the prompt, and require the code of the prompt in
                       the response
     votes             odd number of votes; the majority decides, and no more votes than it needs
@@ -127,7 +125,6 @@ class OpenAIJudge:
         api_key: str | None = None,
         temperature: float | Sequence[float] | None = 0.0,
         max_tokens: int | None = 1024,
-        swapped: bool = False,
         marked: bool = False,
         votes: int = 1,
         extra: Mapping[str, Any] | None = None,
@@ -151,10 +148,9 @@ class OpenAIJudge:
         self._temperatures = _temperatures(temperature, votes)
         self._extra = dict(extra or {})
         self._constant_fields = _constant_fields(model, max_tokens, self._extra)
-        self._swapped, self._marked = swapped, marked
+        self._marked = marked
         self._cache = VerdictCache(cache) if isinstance(cache, (str, Path)) else cache
         self._caches: dict[asyncio.AbstractEventLoop, tuple[BackgroundCache, int]] = {}
-        self.prices = prices
         self._counter = UsageCounter(prices)
         _check("@" not in base_url, "base_url must contain no password; give the key as api_key")
         servers = servers_of(base_url, is_base=True)
@@ -188,7 +184,7 @@ class OpenAIJudge:
         distinct = self._temperatures[:1] if same else self._temperatures
         temperature = ",".join("default" if t is None else f"{t:g}" for t in distinct)
         extra = f" extra={_canonical(self._extra)}" if self._extra else ""
-        extra += " swapped" * self._swapped + " marked" * self._marked
+        extra += " marked" * self._marked
         return (
             f"openai:{self.model} prompt={PROMPT_VERSION} votes={votes} "
             f"temperature={temperature}{extra}"
@@ -286,8 +282,7 @@ class OpenAIJudge:
         if isinstance(question, EntityQuestion):
             messages = entity_messages(question, marked=self._marked)
         else:
-            swapped = self._swapped != question.swapped
-            messages = judge_messages(question, swapped=swapped, marked=self._marked)
+            messages = judge_messages(question, marked=self._marked)
         body = {**self._constant_fields, "messages": messages}
         temperature = self._temperatures[vote]
         return body if temperature is None else {**body, "temperature": temperature}

@@ -16,17 +16,15 @@ from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.models.client import Place
 from rag_rewards.models.limits import Limits
-from rag_rewards.models.local_models import read_config
+from rag_rewards.models.local_models import read_config, resolve_tokenizer
 from rag_rewards.models.nli.classifier import (
     PairClassifier,
     contradiction_index,
     entailment_index,
     label_names,
 )
-from rag_rewards.models.nli.pieces import HypothesisTooLong
+from rag_rewards.models.nli.pieces import Both, Pair, divide, highest
 from rag_rewards.models.text_servers.long_texts import (
-    Both,
-    Pair,
     plain_text,
     probabilities_of_parts,
 )
@@ -35,9 +33,9 @@ from rag_rewards.models.text_servers.server import (
     VLLM_BATCH,
     Api,
     Description,
+    Rows,
     TextServer,
 )
-from rag_rewards.models.tokenizer import resolve_tokenizer
 
 _OVERLAP = 64
 _FOLDER = (
@@ -62,17 +60,9 @@ class _Class(msgspec.Struct):
     probs: list[float]
 
 
-class _Classes(msgspec.Struct):
-    data: list[_Class]
-
-
 class _Score(msgspec.Struct):
     index: int
     score: float
-
-
-class _Scores(msgspec.Struct):
-    data: list[_Score]
 
 
 @dataclass(frozen=True)
@@ -129,7 +119,7 @@ class EntailmentServer(TextServer):
     ) -> None:
         super().__init__(url, api_key, limits)
         self._label, self._tokenizer = entailment_label, tokenizer
-        self._too_long_is_error = too_long == "error"
+        self._too_long = too_long
         self._has_contradiction = True
 
     async def entail(self, pairs: Sequence[Pair]) -> list[float | Exception]:
@@ -215,7 +205,8 @@ class EntailmentServer(TextServer):
             async def send_parts(parts: Sequence[Pair]) -> list[Both]:
                 return await request([(plain_text(p), plain_text(h)) for p, h in parts], place)
 
-            return await probabilities_of_parts(pairs, send_parts, self._too_long_is_error)
+            is_error = self._too_long == "error"
+            return await probabilities_of_parts(pairs, send_parts, is_error)
 
         return Api(fingerprint + self._long_suffix, batch, send)
 
@@ -256,16 +247,16 @@ class EntailmentServer(TextServer):
             raise self._error("does not report max_model_len, the maximum length of the model")
 
         async def send(pairs: Sequence[Pair], place: Place, _: bool) -> list[Both]:
-            inputs, owners = await asyncio.to_thread(self._pieces, encoder, length, pairs)
-            best = [(0.0, 0.0)] * len(pairs)
-            for at in range(0, len(inputs), VLLM_BATCH):
-                body = {"model": card.id, "input": inputs[at : at + VLLM_BATCH]}
-                rows = (await place.post("/classify", body, _Classes)).data
-                rows = self._in_order(rows, inputs[at : at + VLLM_BATCH])
-                for owner, row in zip(owners[at : at + VLLM_BATCH], rows, strict=True):
-                    first, second = self._shares(row, labels)
-                    best[owner] = (max(best[owner][0], first), max(best[owner][1], second))
-            return best
+            pieces, owners = await asyncio.to_thread(
+                divide, pairs, encoder.encode(pairs), length, _OVERLAP, self._too_long
+            )
+            shares: list[Both] = []
+            for at in range(0, len(pieces), VLLM_BATCH):
+                batch = pieces[at : at + VLLM_BATCH]
+                body = {"model": card.id, "input": [piece.ids for piece in batch]}
+                rows = (await place.post("/classify", body, Rows[_Class])).data
+                shares += [self._shares(row, labels) for row in self._in_order(rows, batch)]
+            return highest(len(pairs), owners, shares)
 
         return Api(
             f"nli vllm:{card.id} {encoder.label} max_length={length} overlap={_OVERLAP}"
@@ -280,29 +271,10 @@ class EntailmentServer(TextServer):
         async def score(parts: Sequence[Pair], place: Place) -> list[Both]:
             premises, hypotheses = zip(*parts, strict=True)
             body = {"model": model, "text_1": premises, "text_2": hypotheses}
-            rows = (await place.post("/score", body, _Scores)).data
+            rows = (await place.post("/score", body, Rows[_Score])).data
             return [(self._probability(row.score), 0.0) for row in self._in_order(rows, parts)]
 
         return self._dividing_api(f"nli vllm:{model} score", VLLM_BATCH, score)
-
-    def _pieces(
-        self, encoder: PairClassifier, length: int, pairs: Sequence[Pair]
-    ) -> tuple[list[list[int]], list[int]]:
-        """Return the token ids of all pieces, and the position of the pair of each."""
-        inputs: list[list[int]] = []
-        owners: list[int] = []
-        for i, pair in enumerate(encoder.encode(pairs)):
-            if pair is None:
-                continue
-            try:
-                pieces = pair.pieces(length, _OVERLAP)
-            except HypothesisTooLong:
-                if self._too_long_is_error:
-                    raise
-                continue
-            inputs += [piece.ids for piece in pieces]
-            owners += [i] * len(pieces)
-        return inputs, owners
 
     def _shares(self, row: _Class, labels: _Labels) -> Both:
         """Return both probabilities. The label of the greatest one must be that of the config."""
@@ -323,7 +295,7 @@ class EntailmentServer(TextServer):
 
     @property
     def _long_suffix(self) -> str:
-        return " too_long=error" if self._too_long_is_error else ""
+        return " too_long=error" if self._too_long == "error" else ""
 
 
 def softmax(logits: Sequence[float]) -> list[float]:

@@ -7,14 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from rag_rewards.errors import BackendError, shorten
-from rag_rewards.models.nli.pieces import HypothesisTooLong
+from rag_rewards.models.nli.pieces import Both, HypothesisTooLong, Pair
 from rag_rewards.models.responses import HttpError
 
 T = TypeVar("T")
 V = TypeVar("V")
-Pair = tuple[str, str]
-Both = tuple[float, float]
-"""The probabilities of entailment and of contradiction."""
 _TOO_LONG = re.compile(r"must have less than|context length|too long|maximum .{0,20}length", re.I)
 _SPECIAL = re.compile(r"(?<=[\[<])(?=(?:SEP|CLS|MASK|PAD|UNK)\]|/?s>|(?:pad|unk|mask|eos|bos)>|\|)")
 _LARGEST_OVERLAP = 200
@@ -79,20 +76,17 @@ async def send_divided(
 ) -> list[list[V]]:
     """Send items in one request; return a value for each item, or for each of its parts.
 
-    If the server refuses the request because of its length, the items are sent separately, and an
-    item that is too long is divided by `divide`, which raises an error if it cannot be.
+    If the server refuses a single item because of its length, it is divided by `divide`, which
+    raises an error if it cannot be. The error of several items is raised, and `TextServer` sends
+    the halves of such a batch.
     """
     try:
         return [[value] for value in await send(items)]
     except HttpError as error:
-        if not is_too_long(error):
+        if len(items) > 1 or not is_too_long(error):
             raise
-    if len(items) > 1:
-        middle = len(items) // 2
-        first = await send_divided(items[:middle], send, divide)
-        return first + await send_divided(items[middle:], send, divide)
-    parts = await send_divided(divide(items[0]), send, divide)
-    return [[value for values in parts for value in values]]
+    parts = [await send_divided([part], send, divide) for part in divide(items[0])]
+    return [[value for [values] in parts for value in values]]
 
 
 def halves_of_text(text: str) -> list[str]:
@@ -124,9 +118,6 @@ async def probabilities_of_parts(
     try:
         values = await send_divided(pairs, send, halves_of_premise)
     except HypothesisTooLong:
-        if len(pairs) > 1:  # find the pair
-            each = [await probabilities_of_parts([p], send, too_long_is_error) for p in pairs]
-            return [both for result in each for both in result]
         if too_long_is_error:
             raise
         return [(0.0, 0.0)]

@@ -14,7 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from rag_rewards.models.health import BackendUnavailable, Health
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.responses import HttpError
 
+R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
 PATHS = ("/info", "/models", "/v1/models")
 """The paths in the order of the requests. Each API answers the paths before its own with 404."""
@@ -42,6 +43,12 @@ class SharedModel(msgspec.Struct):
     """A model of `rag-rewards serve`."""
 
     fingerprint: str
+
+
+class Rows(msgspec.Struct, Generic[R]):
+    """A response of an OpenAI-compatible server with one row for each item."""
+
+    data: list[R]
 
 
 class ModelCard(msgspec.Struct):

@@ -11,8 +11,8 @@ import msgspec
 from rag_rewards.errors import BackendError
 from rag_rewards.models.client import Place
 from rag_rewards.models.limits import Limits
+from rag_rewards.models.nli.pieces import Pair
 from rag_rewards.models.text_servers.long_texts import (
-    Pair,
     halves_of_text,
     plain_text,
     send_divided,
@@ -22,6 +22,7 @@ from rag_rewards.models.text_servers.server import (
     VLLM_BATCH,
     Api,
     Description,
+    Rows,
     TextServer,
 )
 
@@ -35,10 +36,6 @@ class _Similarities(msgspec.Struct):
 class _Embedding(msgspec.Struct):
     index: int
     embedding: Vector
-
-
-class _Embeddings(msgspec.Struct):
-    data: list[_Embedding]
 
 
 class SimilarityServer(TextServer):
@@ -98,7 +95,7 @@ class SimilarityServer(TextServer):
 
             async def embed_openai(texts: Sequence[str], place: Place) -> list[Vector]:
                 body = {"model": model, "input": texts, "encoding_format": "float"}
-                answer = await place.post("/v1/embeddings", body, _Embeddings)
+                answer = await place.post("/v1/embeddings", body, Rows[_Embedding])
                 return [row.embedding for row in self._in_order(answer.data, texts)]
 
             return Api(f"similarity openai:{model}", VLLM_BATCH, self._divided(embed_openai))

@@ -167,10 +167,8 @@ class TransformersPolicy:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The policy is exact, generates, and reuses prefixes unless `plain` is set."""
-        return Capabilities(
-            reuses_prefixes=not self.plain, precision=self.precision, is_live=self.is_live
-        )
+        """The precision of the model, and whether it generates the rollouts."""
+        return Capabilities(precision=self.precision, is_live=self.is_live)
 
     @property
     def max_length(self) -> int | None:

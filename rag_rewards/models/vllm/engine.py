@@ -6,8 +6,8 @@ import asyncio
 import importlib
 import os
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from rag_rewards.errors import BackendError, MissingExtraError
 from rag_rewards.evidence.protocols import (
@@ -18,7 +18,8 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
     Tokenizer,
 )
-from rag_rewards.models.policy_server import sampling_parameters
+from rag_rewards.models.local_models import resolve_tokenizer
+from rag_rewards.models.policy_server import sampling_parameters, weights_changed
 from rag_rewards.models.selfcheck import selfcheck
 from rag_rewards.models.sequences import (
     SequenceResult,
@@ -27,7 +28,6 @@ from rag_rewards.models.sequences import (
     distinct_sequences,
     score_answer,
 )
-from rag_rewards.models.tokenizer import resolve_tokenizer
 from rag_rewards.models.vllm.prompt_logprobs import (
     PLAIN,
     generate_answer,
@@ -35,6 +35,8 @@ from rag_rewards.models.vllm.prompt_logprobs import (
     response_logprobs,
 )
 
+A = TypeVar("A")
+R = TypeVar("R")
 _PLAIN = {**PLAIN, "detokenize": False}
 
 
@@ -110,14 +112,16 @@ class VllmEngine:
         answers: list[ScoreAnswer | Exception] = []
         for start in range(0, len(requests), self.groups):
             part = requests[start : start + self.groups]
-            answers += await asyncio.to_thread(self._score, part)
+            answers += await asyncio.to_thread(_answer_each, self._score, part)
         return answers
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> list[GenerateAnswer | Exception]:
         """Return one continuation for each request, or its BackendError."""
-        return await asyncio.to_thread(self._generate, requests) if requests else []
+        if not requests:
+            return []
+        return await asyncio.to_thread(_answer_each, self._generate, requests)
 
     async def selfcheck(self) -> None:
         """Run the self-check of all policies. Raises BackendError."""
@@ -129,15 +133,7 @@ class VllmEngine:
     # --- scoring -------------------------------------------------------------------------------
 
     def _score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
-        """Score requests together, and separately if the engine rejects them together."""
-        try:
-            return self._score_together(requests)
-        except BackendError as error:
-            if len(requests) == 1:
-                return [error]
-            return [self._score([request])[0] for request in requests]
-
-    def _score_together(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
+        """Score requests together."""
         version = self.weight_version
         groups: list[list[TokenSequence] | BackendError] = []
         for request in requests:
@@ -164,7 +160,7 @@ class VllmEngine:
     ) -> ScoreAnswer | Exception:
         source = self.fingerprint
         if self.weight_version != version:
-            return BackendError(f"{source}: the weights changed while a group was scored")
+            return weights_changed(source)
         try:
             scored = [
                 (
@@ -204,17 +200,7 @@ class VllmEngine:
     # --- generation ----------------------------------------------------------------------------
 
     def _generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateAnswer | Exception]:
-        """Generate together, and separately if the engine rejects the requests together."""
-        try:
-            return self._generate_together(requests)
-        except BackendError as error:
-            if len(requests) == 1:
-                return [error]
-            return [self._generate([request])[0] for request in requests]
-
-    def _generate_together(
-        self, requests: Sequence[GenerateRequest]
-    ) -> list[GenerateAnswer | Exception]:
+        """Generate for requests together."""
         version = self.weight_version
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         parameters = [
@@ -233,6 +219,18 @@ class VllmEngine:
             except BackendError as error:
                 answers.append(error)
         return answers
+
+
+def _answer_each(
+    answer: Callable[[Sequence[R]], list[A | Exception]], requests: Sequence[R]
+) -> list[A | Exception]:
+    """Answer requests together, and separately if the engine rejects them together."""
+    try:
+        return answer(requests)
+    except BackendError as error:
+        if len(requests) == 1:
+            return [error]
+        return [_answer_each(answer, [request])[0] for request in requests]
 
 
 def _import_vllm() -> Any:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
-    Capabilities,
     GenerateAnswer,
     GenerateRequest,
-    ScoreRequest,
     Tokenizer,
 )
-from rag_rewards.models.calls import run_concurrently
 from rag_rewards.models.client import Place
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.policy_server import (
@@ -29,9 +25,8 @@ from rag_rewards.models.policy_server import (
 from rag_rewards.models.sequences import (
     SequenceResult,
     TokenSequence,
-    batches,
-    distinct_sequences,
 )
+from rag_rewards.models.text_servers.server import ModelCard, Rows
 from rag_rewards.models.vllm.prompt_logprobs import (
     PLAIN,
     generate_answer,
@@ -63,16 +58,6 @@ class _Completion(msgspec.Struct):
     choices: list[_Choice]
 
 
-class _ModelCard(msgspec.Struct):
-    id: str
-    root: str | None = None
-    max_model_len: int | None = None
-
-
-class _ModelCards(msgspec.Struct):
-    data: list[_ModelCard]
-
-
 # --- the policy ----------------------------------------------------------------------------------
 
 
@@ -97,7 +82,8 @@ class VllmServer(PolicyServer):
     """
 
     engine = "vllm"
-    model_endpoints = ((("/v1/models",), _ModelCards),)
+    reuses_prefixes = False
+    model_endpoints = ((("/v1/models",), Rows[ModelCard]),)
 
     def __init__(
         self,
@@ -125,11 +111,6 @@ class VllmServer(PolicyServer):
         """Name of the served model. Sends a request to a server if it is not known yet."""
         return self.model or super().model_name
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """The precision of the servers. They compute every token of every sequence."""
-        return replace(super().capabilities, reuses_prefixes=False)
-
     def _described_model(self, *responses: Any) -> ServedModel:
         (cards,) = responses
         for card in cards.data:
@@ -140,18 +121,9 @@ class VllmServer(PolicyServer):
 
     # --- scoring -------------------------------------------------------------------------------
 
-    async def _score_sequences(
-        self, request: ScoreRequest, place: Place
-    ) -> tuple[list[tuple[TokenSequence, SequenceResult]], Version]:
-        model = await self._fetch_model(place)
-        parts = batches(distinct_sequences(request), self._client.limits.batch)
-        scored = await run_concurrently(self._score_batch(part, model, place) for part in parts)
-        return [each for part in scored for each in part], None
-
     async def _score_batch(
         self, sequences: Sequence[TokenSequence], model: ServedModel, place: Place
-    ) -> list[tuple[TokenSequence, SequenceResult]]:
-        """Score sequences in one request."""
+    ) -> list[tuple[SequenceResult, Version]]:
         prompts = [sequence.tokens for sequence in sequences]
         body = {"model": model.name, "prompt": prompts, **PLAIN}
         choices = (await place.post("/v1/completions", body, _Completion)).choices
@@ -159,10 +131,10 @@ class VllmServer(PolicyServer):
         if sorted(choice.index for choice in choices) != list(range(len(sequences))):
             raise BackendError(f"{source}: expected {len(sequences)} choices, found {len(choices)}")
         rows = {choice.index: choice.prompt_logprobs for choice in choices}
-        scored: list[tuple[TokenSequence, SequenceResult]] = []
+        scored: list[tuple[SequenceResult, Version]] = []
         for i, sequence in enumerate(sequences):
             values = response_logprobs(rows[i], sequence.response, source)
-            scored.append((sequence, SequenceResult(values, len(sequence.tokens))))
+            scored.append((SequenceResult(values, len(sequence.tokens)), None))
         return scored
 
     # --- generation ------------------------------------------------------------------------------
