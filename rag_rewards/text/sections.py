@@ -55,7 +55,8 @@ class Tags:
     def __post_init__(self) -> None:
         pairs = tuple(map(_pair, self.names))
         object.__setattr__(self, "pairs", pairs)
-        object.__setattr__(self, "thought_first", (_pair("think"), *pairs))
+        thought_first = () if "think" in self.names else (_pair("think"), *pairs)
+        object.__setattr__(self, "thought_first", thought_first)
         well_formed = [tag for name in self.names for tag in (name, f"/{name}")]
         all_tags = frozenset((*well_formed, *_THOUGHT))
         object.__setattr__(self, "well_formed", well_formed)
@@ -102,15 +103,17 @@ def cut(text: str, tags: Tags) -> Cut:
     """
     # Most responses are well-formed: their only brackets are the tags, in the right order.
     whole = text
-    if ("[" in text or "◁" in text) and may_have_square_tags(text):
+    if may_have_square_tags(text):
         text = _with_marks(text, tags)
-    quick = _cut_well_formed(text, tags, tags.pairs)
-    if quick is None and "think" not in tags.names:
-        quick = _cut_well_formed(text, tags, tags.thought_first)
-    if quick is None:
-        text = _with_marks(text, tags)
-        quick = _cut_any(text, tags, _tags_in(text.split("<"), tags))
-    return quick if text is whole else _without_marks(quick, whole)
+    result = _cut_well_formed(text, tags)
+    if result is None:
+        pieces = text.split("<")
+        places = _tags_in(pieces, tags)
+        if len(places) < len(pieces) - 1:  # other brackets can be other thinking tags
+            text = _with_marks(text, tags)
+            places = _tags_in(text.split("<"), tags)
+        result = _cut_any(text, tags, places)
+    return result if text is whole else _without_marks(result, whole)
 
 
 _MARK = "\x1a"
@@ -129,8 +132,14 @@ def _without_marks(cut: Cut, text: str) -> Cut:
     return Cut(content, cut.repeated, cut.exact, text, cut._tags)
 
 
-def _cut_well_formed(text: str, tags: Tags, pairs: tuple[_Pair, ...]) -> Cut | None:
-    """Return the cut of a text whose only brackets are these tags in this order, else None."""
+def _cut_well_formed(text: str, tags: Tags) -> Cut | None:
+    """Return the cut of a text whose only brackets are the tags in their order, else None.
+
+    Thinking can be before them, also if it is not a section of the recipe.
+    """
+    pairs = tags.pairs
+    if tags.thought_first and text.startswith("<think>", text.find("<")):
+        pairs = tags.thought_first
     content: dict[str, str] = {}
     exact = True
     at = 0
