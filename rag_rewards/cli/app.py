@@ -224,8 +224,8 @@ def refuse_overwritten_inputs(
     inputs: list[str] = []
     for argument in arguments:
         values = [token.value for token in argument.tokens if token.value]
-        if argument.name in OUTPUTS:
-            outputs |= {_variable_name(argument.name): value for value in values}
+        if argument.name in OUTPUTS and values:
+            outputs[argument.name.removeprefix("--").replace("-", "_")] = values[-1]
         elif argument.name in SOURCES:
             inputs += values
         else:
@@ -240,10 +240,6 @@ def refuse_overwritten_inputs(
         from rag_rewards.files.output_check import refuse_overwriting  # takes time to import
 
         refuse_overwriting(outputs, inputs)
-
-
-def _variable_name(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
 
 
 def _recipes_of(config: str) -> list[str]:

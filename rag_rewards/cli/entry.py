@@ -71,7 +71,10 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 def _run(arguments: list[str]) -> int:
     try:
         for argument in arguments:
-            check_argument(argument)
+            if not argument.isascii():
+                from rag_rewards.files.storage import check_name  # takes time to import
+
+                check_name(argument)  # raises for bytes that are not UTF-8
         app = make_app()
         app.config = (refuse_decimal_numbers, refuse_overwritten_inputs)
         if "--" not in arguments:  # file names after it may begin with a hyphen
@@ -98,14 +101,6 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt as error:
         partial = "rows scored so far are in the .partial file, if there is one"
         return _report("; ".join(["interrupted", partial, *error.args]))
-
-
-def check_argument(argument: str) -> None:
-    """Raise UsageError for an argument that is not UTF-8, such as the name of a file."""
-    if not argument.isascii():
-        from rag_rewards.files.storage import check_name  # takes time to import
-
-        check_name(argument)
 
 
 def _removed_option(error: UnknownOptionError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal
 
@@ -27,10 +26,10 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console, print_messages
 from rag_rewards.errors import plain
+from rag_rewards.loading import RecipeSpec
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
 from rag_rewards.scoring.options import OnOutput, OutputFormat, ScoreOptions, ScoringRun
-from rag_rewards.scoring.progress import NoProgress
 from rag_rewards.scoring.ray_cluster import Engine, RayOptions
 from rag_rewards.scoring.score_file import score_file
 
@@ -107,15 +106,12 @@ def score(
         ray=ray,
     )
     show_progress = sys.stderr.isatty() if progress is None else progress
-    display = ProgressBar if show_progress else NoProgress
-    spec = recipe.spec()
-    run_score = partial(score_file, spec, options, progress=display)
-    run_score = partial(_interruptible, options, run_score)
+    run_score = partial(_run, recipe.spec(), options, ProgressBar if show_progress else None)
     if as_table:
         from rag_rewards.report.terminal import TableRow, print_scores, table_rows
 
         rows: list[TableRow] = []
-        run = run_score(on_output=lambda output: rows.extend(table_rows(output)))
+        run = run_score(lambda output: rows.extend(table_rows(output)))
         print_scores(console(110), run.recipe, run.equation, run.totals, rows)
     else:
         run = run_score()
@@ -125,15 +121,16 @@ def score(
     return SOME_IN_ERROR if run.totals.errors else ALL_SCORED
 
 
-def _interruptible(
+def _run(
+    spec: RecipeSpec,
     options: ScoreOptions,
-    score_rows: Callable[..., ScoringRun],
+    display: type[ProgressBar] | None,
     on_output: OnOutput | None = None,
 ) -> ScoringRun:
     """Score rows. The message of an interruption says how to continue."""
     gc.freeze()  # imported modules remain, so that garbage collection need not visit them
     try:
-        return score_rows(on_output=on_output)
+        return score_file(spec, options, progress=display, on_output=on_output)
     except KeyboardInterrupt:
         if options.is_resumable:
             raise KeyboardInterrupt("continue with the same command and --resume") from None

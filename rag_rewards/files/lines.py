@@ -24,6 +24,8 @@ LINE_BYTES = 1 << 28
 CHECKED_BYTES = 1 << 19
 """Number of bytes after which a reader looks whether another process has changed the file."""
 _ARRAY_OF_ROWS = re.compile(rb"\s{0,64}\[\s{0,64}\{")
+_TABLES = (".csv", ".tsv", ".xls", ".xlsx")
+"""Files of tables that only a library of data frames reads."""
 _OTHER_FORMATS = {
     b"\xfd7zXZ": "is compressed with xz: decompress it first (unxz), or compress it with gzip",
     b"PK\x03\x04": "is a zip archive: unpack it first (unzip)",
@@ -53,6 +55,12 @@ def json_lines(handle: IO[bytes], path: str, check: Callable[[], None]) -> Itera
 
 def skip_to_lines(handle: IO[bytes], path: str) -> None:
     """Skip the byte order mark of some editors. Raises UsageError for a file of another format."""
+    if path.partition("?")[0].lower().endswith(_TABLES):
+        raise UsageError(
+            f"{path} has neither JSON lines nor Parquet: convert it, for example with to_json("
+            "'rows.jsonl', orient='records', lines=True) of pandas, or score the data frame with "
+            "rag_rewards.score"
+        )
     with contextlib.suppress(OSError):  # a file that cannot be read raises at its first line
         beginning = peek(handle)
         for magic, reason in _OTHER_FORMATS.items():

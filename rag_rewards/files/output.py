@@ -14,7 +14,6 @@ from rag_rewards.files.atomic import new_file, sync_folder, upload
 from rag_rewards.files.compression import ZSTANDARD, compress, compression_of, zstandard
 from rag_rewards.files.lock import lock, open_locked
 from rag_rewards.files.storage import base_name, check_name, is_remote, local_path, staging_folder
-from rag_rewards.files.version import FileVersion
 
 _WINDOWS = sys.platform == "win32"  # which neither renames nor removes an open file
 _UNSUPPORTED = (".bz2", ".xz", ".lz4", ".zip")
@@ -62,7 +61,9 @@ class Output:
                 self.handle = open(path, "wb")  # noqa: SIM115 (lives as long as the output)
                 return
             self.target = local_target(path)
-            self.handle = self._locked(self.partial, self.target, truncate=not resume)
+            self.handle = open_locked(self.partial, truncate=not resume)
+            if self.target.exists():
+                shutil.copymode(self.target, self.partial)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
@@ -79,23 +80,10 @@ class Output:
         except OSError as error:
             raise self._named(error) from None
 
-    @staticmethod
-    def _locked(partial: Path, target: Path, *, truncate: bool = True) -> IO[bytes]:
-        """Open the partial file, with the permissions of the output that it will replace."""
-        handle = open_locked(partial, truncate=truncate)
-        if target.exists():
-            shutil.copymode(target, partial)
-        return handle
-
     def truncate(self, size: int) -> None:
         """Remove what follows the first `size` bytes, and continue to write there."""
         self.handle.seek(size)
         self.handle.truncate()
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether the output has its name, or the partial file was discarded."""
-        return self.partial is None
 
     def commit(self) -> None:
         """Give the complete output its name. After a power failure, its rows are on the disk."""
@@ -125,11 +113,6 @@ class Output:
         if is_remote(self.path) and self.target and self.target.exists():
             upload(self.target, self.path)
             self.target.unlink()
-
-    def complete_size(self) -> int | None:
-        """Return the size of the complete output in bytes, or None if there is none."""
-        version = FileVersion.of(self.path)
-        return None if version is None else version.size
 
     def _publish(self, partial: Path, target: Path) -> None:
         """Replace the target by the partial file, which is still locked, or by its conversion."""

@@ -65,8 +65,7 @@ class Spool:
     """A temporary file of numbered lines, which are added in any order and read in order."""
 
     def __init__(self) -> None:
-        self._numbers, self._starts, self._lengths = array("q"), array("q"), array("q")
-        self._end = 0
+        self._numbers, self._ends = array("q"), array("q", [0])
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this)
 
     def add(self, number: int, line: bytes) -> None:
@@ -75,22 +74,20 @@ class Spool:
         except OSError as error:
             raise temporary_file_error(error) from None
         self._numbers.append(number)
-        self._starts.append(self._end)
-        self._lengths.append(len(line))
-        self._end += len(line)
+        self._ends.append(self._ends[-1] + len(line))
 
     def lines(self, numbers: Container[int]) -> Iterator[bytes]:
         """Yield the lines with these numbers in their order."""
         for i in sorted(range(len(self._numbers)), key=self._numbers.__getitem__):
             if self._numbers[i] not in numbers:
                 continue
+            start, end = self._ends[i : i + 2]
             try:
-                self._file.seek(self._starts[i])  # writes what is in the buffer
-                line = self._file.read(self._lengths[i])
+                self._file.seek(start)  # writes what is in the buffer
+                line = self._file.read(end - start)
             except OSError as error:
                 raise temporary_file_error(error) from None
             yield line
-        self.close()
 
     def close(self) -> None:
         """Close the file. An error of writing was raised before, where the lines matter."""

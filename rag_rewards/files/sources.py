@@ -26,8 +26,6 @@ log = logging.getLogger("rag_rewards")
 
 CHUNK_ROWS = 512
 CHUNK_BYTES = 1 << 19
-_TABLES = (".csv", ".tsv", ".xls", ".xlsx")
-"""Files of tables that only a library of data frames reads."""
 
 
 @dataclass
@@ -127,12 +125,6 @@ def _open(path: str, growing: bool = False) -> Source:
             json_lines(with_complete_start(sys.stdin.buffer), "standard input", check), None
         )
     file = Path(local_path(path.partition("?")[0] if is_remote(path) else path))
-    if file.suffix.lower() in _TABLES:
-        raise UsageError(
-            f"{path} has neither JSON lines nor Parquet: convert it, for example with to_json("
-            "'rows.jsonl', orient='records', lines=True) of pandas, or score the data frame with "
-            "rag_rewards.score"
-        )
     with reading(path):
         handle = open_file(path)
     check = unchanged(handle, path, growing=growing)

@@ -77,11 +77,13 @@ class FileStore(RunStore):
         self.path = _folder_of(self._target)
         super().__init__(output, settings, str(self.path / JOURNAL))
         self._errors_target = errors
-        self._record_path = record_of(self._target)
+        self._record_path = self._target.with_name(self._target.name + ".run.json")
         self._rows_path = self.path / "rows.jsonl" if is_sorted else self._partial
         self._errors_path = self.path / "errors.jsonl"
         self._ordered_errors = self.path / "errors.sorted.jsonl" if is_sorted else self._errors_path
         self._is_sorted = is_sorted
+        self._parts_folder: Path | None = None
+        """The folder of the part files, once the run has begun."""
         self._files: tuple[IO[bytes], ...] = ()
         """The open files of rows and of errors."""
         self._sizes = [0, 0]
@@ -94,20 +96,22 @@ class FileStore(RunStore):
 
     # --- start ---------------------------------------------------------------------------------
 
-    def begin(self, shard_bytes: int) -> None:
+    def begin(self, shard_bytes: int) -> RunState:
         self.journal.close()
         remove_earlier_run(self._target)
         self.output.truncate(0)
         self.path.mkdir()
-        self._state = RunState(
+        state = RunState(
             settings=self.settings,
             shard_bytes=shard_bytes,
             parts=f"parts-{secrets.token_hex(4)}",
         )
-        self.journal.start(self._state)
-        self._open()
+        self._parts_folder = self.path / state.parts
+        self.journal.start(state)
+        self._open(self._parts_folder)
+        return state
 
-    def resume(self) -> RunRecord | None:
+    def resume(self) -> RunState | RunRecord | None:
         self._leaves_record = True
         entries = self.journal.read()
         if entries is None:
@@ -116,16 +120,16 @@ class FileStore(RunStore):
         self.settings.check(state.settings, self.name)
         if records and isinstance(records[-1], RunRecord):
             return self._publish(records[-1]) if self._has_output(records[-1]) else None
-        self._state = state
         self._parts = {each.shard.index: each for each in records if isinstance(each, Part)}
-        self._open()
+        self._parts_folder = self.path / state.parts
+        self._open(self._parts_folder)
         self._keep_intact_rows()
-        return None
+        return state
 
     def _complete_output(self) -> RunRecord | None:
         """Return the record of the complete output, or None without an output."""
-        size = self.output.complete_size()
-        if size is None:
+        version = FileVersion.of(self.name)
+        if version is None:
             return None
         try:
             record = decoded_file(str(self._record_path), RunRecord)
@@ -137,7 +141,7 @@ class FileStore(RunStore):
                 f"it exists without {self._record_path.name}, which a run with resume leaves",
             )
         self.settings.check(record.settings, self.name)
-        if record.output_size != size:
+        if record.output_size != version.size:
             raise cannot_resume(self.name, "it has changed since the run ended")
         with contextlib.suppress(UsageError):
             remove_earlier_run(self._target)
@@ -151,8 +155,8 @@ class FileStore(RunStore):
             or (is_remote(self.name) and self._target.exists())
         )
 
-    def _open(self) -> None:
-        (self.path / self.state.parts).mkdir(exist_ok=True)
+    def _open(self, parts_folder: Path) -> None:
+        parts_folder.mkdir(exist_ok=True)
         rows = self.output.handle
         if self._is_sorted:
             rows = _open_to_change(self._rows_path)
@@ -172,9 +176,11 @@ class FileStore(RunStore):
             handle.truncate()
 
     def parts_folder(self, *, remote: bool) -> str:
+        if self._parts_folder is None:
+            raise ValueError("the run has not begun")
         if remote and is_remote(self.name):
-            return join(with_suffix(self.name, ".run"), self.state.parts)
-        return str(self.path / self.state.parts)
+            return join(with_suffix(self.name, ".run"), self._parts_folder.name)
+        return str(self._parts_folder)
 
     # --- shards --------------------------------------------------------------------------------
 
@@ -279,7 +285,8 @@ class FileStore(RunStore):
         if self._partial.stat().st_size == record.rows_size:
             self.output.commit()
         self.output.upload()  # an earlier run may have failed to do this
-        record = msgspec.structs.replace(record, output_size=self.output.complete_size() or 0)
+        if (version := FileVersion.of(self.name)) is not None:
+            record = msgspec.structs.replace(record, output_size=version.size)
         if self._leaves_record:
             new_record = self.path / "record.json"
             write_file(str(new_record), msgspec.json.encode(record))
@@ -299,17 +306,17 @@ class FileStore(RunStore):
         return record
 
     def close(self) -> None:
-        is_complete = self.output.is_committed
-        files = [handle for handle in self._files if handle is not self.output.handle]
-        for close in (self.output.close, *(handle.close for handle in files)):
+        is_complete = self.output.partial is None
+        files: list[Output | IO[bytes]] = [self.output, *self._files]
+        for file in files:
             with contextlib.suppress(OSError):  # errors of writing were raised before
-                close()
+                file.close()
         self.journal.close()
-        if is_complete or not self.has_begun:
+        if is_complete or self._parts_folder is None:
             return
         for name in ("input.jsonl", "input.numbers"):
             (self.path / name).unlink(missing_ok=True)
-        if not any(self._sizes) and not any((self.path / self.state.parts).glob("part-*")):
+        if not any(self._sizes) and not any(self._parts_folder.glob("part-*")):
             shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -322,11 +329,6 @@ def _open_to_change(path: Path) -> IO[bytes]:
 def _folder_of(target: Path) -> Path:
     """Return the folder of the run that writes an output."""
     return target.with_name(target.name + ".run")
-
-
-def record_of(target: Path) -> Path:
-    """Return the record of the complete run that wrote an output."""
-    return target.with_name(target.name + ".run.json")
 
 
 def remove_earlier_run(target: Path) -> None:

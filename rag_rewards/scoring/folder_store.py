@@ -40,6 +40,8 @@ from rag_rewards.scoring.shard import Part, ShardJob, part_files
 from rag_rewards.scoring.spool import NO_ROWS, Fingerprint
 from rag_rewards.scoring.store import JOURNAL, RunRecord, RunState, RunStore, decoded_file
 
+MAX_PARTS = 10_000
+"""Number of parts of a folder above which they become larger."""
 MANIFEST = "manifest.json"
 _RUN = "_run"
 _PART = re.compile(r"part-\d{5,}(\.errors)?\.jsonl")
@@ -124,7 +126,11 @@ class FolderStore(RunStore):
         self._refuse_other_files()
         is_local = not is_remote(self.folder)
         self.path = Path(self.folder) / _RUN if is_local else staging_folder(self.folder)
-        self._lock = self._locked()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open_locked(self.path / "lock")
+        except OSError as error:
+            raise UsageError(f"cannot write {self.folder}: {error.strerror}") from None
 
     def _refuse_other_files(self) -> None:
         for file in self.settings.files:
@@ -148,27 +154,21 @@ class FolderStore(RunStore):
     def _manifest(self) -> Manifest | None:
         return decoded_file(join(self.folder, MANIFEST), Manifest)
 
-    def _locked(self) -> IO[bytes]:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            return open_locked(self.path / "lock")
-        except OSError as error:
-            raise UsageError(f"cannot write {self.folder}: {error.strerror}") from None
-
     # --- start ---------------------------------------------------------------------------------
 
-    def resume(self) -> RunRecord | None:
+    def resume(self) -> RunState | RunRecord | None:
         manifest, entries = self._manifest(), self.journal.read()
+        state = None
         if entries is not None:
-            self._state, records = entries
-            self.settings.check(self._state.settings, self.name)
+            state, records = entries
+            self.settings.check(state.settings, self.name)
             self._parts = {each.shard.index: each for each in records if isinstance(each, Part)}
         if manifest is None:
-            return None
-        if self.has_begun and manifest.settings != self.settings:
+            return state
+        if state is not None and manifest.settings != self.settings:
             # `begin` was interrupted before it removed the manifest of an earlier run.
             remove_file(join(self.folder, MANIFEST))
-            return None
+            return state
         self.settings.check(manifest.settings, self.name)
         self._check_sizes(manifest.parts)
         self._remove_run()
@@ -180,12 +180,14 @@ class FolderStore(RunStore):
             input=manifest.input,
         )
 
-    def begin(self, shard_bytes: int) -> None:
-        self._state = RunState(settings=self.settings, shard_bytes=shard_bytes)
-        self.journal.start(self._state)
+    def begin(self, shard_bytes: int) -> RunState:
+        shard_bytes = max(shard_bytes, sum(each.size for each in self.settings.files) // MAX_PARTS)
+        state = RunState(settings=self.settings, shard_bytes=shard_bytes)
+        self.journal.start(state)
         remove_file(join(self.folder, MANIFEST))
         self._remove_files(_PART)
         self._remove_files(_INCOMPLETE)
+        return state
 
     def parts_folder(self, *, remote: bool) -> str:
         return self.folder

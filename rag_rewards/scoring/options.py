@@ -12,6 +12,7 @@ from rag_rewards.files.output import partial_of
 from rag_rewards.files.storage import base_name, join, with_suffix
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.rows import Totals
+from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.scoring.ray_cluster import Engine, RayOptions, check_engine
 from rag_rewards.settings import check_choices
 
@@ -68,6 +69,8 @@ class ScoreOptions:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise OptionError("{workers} must be at least 1, found {value}", value=self.workers)
+        if self.columns is not None:
+            ColumnMap.of(self.columns)  # raises for a field that does not exist
         check_engine(self.engine, self.ray)
         if self.workers > 1 and self.models.is_set and self.engine == "local":
             raise OptionError(

@@ -63,19 +63,30 @@ def plan_shards(
     Lines have the numbers that they have when the files are read one after the other. Equal
     arguments give equal shards. Raises UsageError if a file has changed.
     """
-    index = 0
+    planner = _Planner(size, grouping, columns)
+    index = before = 0
     pieces: list[Piece] = []
-    for piece, is_last in _Planner(size, grouping, columns).pieces(files):
-        if piece is not None:
-            pieces.append(piece)
-        if is_last and pieces:
-            yield Shard(index, tuple(pieces))
-            index, pieces = index + 1, []
+    for number, file in enumerate(files):
+        with contextlib.closing(open_rows(file)) as rows:
+            lines = 0
+            for start, end, is_last in planner.cuts(rows):
+                count = rows.count_lines(start, end)
+                if end > start:
+                    pieces.append(Piece(number, start, end, before + lines, count))
+                lines += count
+                if is_last and pieces:
+                    yield Shard(index, tuple(pieces))
+                    index, pieces = index + 1, []
+            if number < len(files) - 1:
+                # The reader of all files does not count the blank lines at the end of a file.
+                before += lines - rows.count_blank_lines()
     if pieces:
         yield Shard(index, tuple(pieces))
 
 
 class _Planner:
+    """Where shards end in the files, which are read one after the other."""
+
     def __init__(self, size: int, grouping: Grouping, columns: str | None) -> None:
         self._size = size
         self._grouping = grouping
@@ -85,27 +96,16 @@ class _Planner:
         self._rows = 0
         """Number of rows in the shard so far; only if groups have a size."""
 
-    def pieces(self, files: Sequence[InputFile]) -> Iterator[tuple[Piece | None, bool]]:
-        """Yield the pieces of all files, each with whether a shard ends after it."""
-        before = 0
-        for number, file in enumerate(files):
-            with contextlib.closing(open_rows(file)) as rows:
-                lines = 0
-                for start, end, is_last in self._cuts(rows):
-                    count = rows.count_lines(start, end)
-                    piece = Piece(number, start, end, before + lines, count)
-                    yield (piece if end > start else None), is_last
-                    lines += count
-                if number < len(files) - 1:
-                    # The reader of all files does not count the blank lines at the end of a file.
-                    before += lines - rows.count_blank_lines()
-
-    def _cuts(self, rows: RowFile) -> Iterator[tuple[int, int, bool]]:
+    def cuts(self, rows: RowFile) -> Iterator[tuple[int, int, bool]]:
         """Yield the start and end of each piece of a file, and whether a shard ends there."""
         position = rows.start
         while position < rows.end:
             end = position if self._boundary else rows.after(position, self._missing)
-            self._count_rows(rows, position, end)
+            if self._grouping.size is not None and self._boundary is None:
+                for start, _ in rows.rows_from(position):
+                    if start >= end:
+                        break
+                    self._rows += 1
             if end < rows.end or self._boundary:
                 self._boundary = self._boundary or self._new_boundary()
                 cut = self._boundary.find(rows, end)
@@ -119,14 +119,6 @@ class _Planner:
             if self._missing <= 0:
                 self._boundary = self._boundary or self._new_boundary()
             return
-
-    def _count_rows(self, rows: RowFile, start: int, end: int) -> None:
-        if self._grouping.size is None or self._boundary:
-            return
-        for position, _ in rows.rows_from(start):
-            if position >= end:
-                break
-            self._rows += 1
 
     def _new_boundary(self) -> _Boundary:
         if self._grouping.size is not None:

@@ -1,4 +1,4 @@
-"""The interface of progress displays, and the display that shows nothing."""
+"""The interface of progress displays."""
 
 from __future__ import annotations
 
@@ -15,16 +15,3 @@ class Progress(AbstractContextManager["Progress"], Protocol):
     """Shows the progress of a run. `position` is the number of bytes that were scored."""
 
     def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None: ...
-
-
-class NoProgress(Progress):
-    """Shows nothing."""
-
-    def __init__(self, size: int | None = None) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None:
-        return None

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from rag_rewards.files.output import partial_of, refuse_second_run
 from rag_rewards.files.output_check import refuse_overwriting
 from rag_rewards.files.sinks import temporary_file_error
-from rag_rewards.files.sources import Source, chunks, open_source
+from rag_rewards.files.sources import chunks, open_source
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.options import OnOutput, OutputError, ScoreOptions, ScoringRun
-from rag_rewards.scoring.progress import NoProgress, Progress
+from rag_rewards.scoring.progress import Progress
 from rag_rewards.scoring.run import score_to_output
 from rag_rewards.scoring.stream import Sink, score_as_read
 
@@ -31,21 +31,23 @@ def score_file(
     recipe: RecipeSource,
     options: ScoreOptions,
     *,
-    progress: Callable[[int | None], Progress] = NoProgress,
+    progress: Callable[[int | None], Progress] | None = None,
     on_output: OnOutput | None = None,
 ) -> ScoringRun:
     """Score a file. The output has a partial name until it is complete.
 
-    `progress` returns the display for an input of this size in bytes. `on_output` receives the
+    `progress` returns a display for an input of this size in bytes. `on_output` receives the
     scored rows: those of a stream at once, those of a file or a folder when it is complete.
 
     Raises UsageError before any row is scored, OutputError when writing the output fails.
     """
     refuse_overwriting({"output": options.output}, [options.source])
-    refuse_second_run(options.output or "-")
+    has_models = options.models.is_set and options.engine == "local"
+    if has_models:
+        refuse_second_run(options.output or "-")  # before models are loaded
     with Scorer.load(
         recipe,
-        models=options.models if options.engine == "local" else None,
+        models=options.models if has_models else None,
         keep_evidence=options.keep_evidence,
         for_parquet=options.output is not None and options.output.endswith(".parquet"),
     ) as scorer:
@@ -61,11 +63,10 @@ def score_file(
 def _score_source(
     scorer: Scorer,
     options: ScoreOptions,
-    progress: Callable[[int | None], Progress],
+    progress: Callable[[int | None], Progress] | None,
     on_output: OnOutput | None,
     cluster: RayWorkers | None = None,
 ) -> ScoringRun:
-    source = open_source(options.source, options.columns)
     run = ScoringRun(scorer.reward.name, scorer.reward.equation, scorer.signature)
     run.usage = scorer.usage if scorer.has_models else None
     run.judge = scorer.models.judge
@@ -74,11 +75,11 @@ def _score_source(
         if cluster is not None and options.models.is_set:
             run.signature = cluster.signature()
         if options.is_streamed:
-            score_as_read(scorer, options, source, run, progress, Sink(options, on_output))
+            score_as_read(scorer, options, run, progress, on_output)
         elif not options.is_resumable:
-            _score_through_file(scorer, options, source, run, progress, on_output)
+            _score_through_file(scorer, options, run, progress, on_output)
         else:
-            score_to_output(scorer, options, source, run, progress, cluster)
+            score_to_output(scorer, options, run, progress, cluster)
             if on_output is not None:
                 _pass_rows(run.partial or str(options.output), on_output)
     except BrokenPipeError:
@@ -93,7 +94,6 @@ def _score_source(
         name = "standard output" if name in (None, "-") else name
         raise OutputError(f"cannot write {name}: {error.strerror}{hint}") from None
     finally:
-        source.close()
         run.seconds = time.perf_counter() - start
     return run
 
@@ -108,12 +108,11 @@ def _pass_rows(output: str, on_output: OnOutput) -> None:
 def _score_through_file(
     scorer: Scorer,
     options: ScoreOptions,
-    source: Source,
     run: ScoringRun,
-    progress: Callable[[int | None], Progress],
+    progress: Callable[[int | None], Progress] | None,
     on_output: OnOutput | None,
 ) -> None:
-    """Score a source to a temporary file, and then write the rows to an output that is no file.
+    """Score an input to a temporary file, and then write the rows to an output that is no file.
 
     Workers and sorted groups complete the rows in another order.
     """
@@ -123,7 +122,7 @@ def _score_through_file(
     ):
         through = replace(options, output=os.path.join(folder, "rows.jsonl"))
         try:
-            score_to_output(scorer, through, source, run, progress)
+            score_to_output(scorer, through, run, progress)
         except OSError as error:
             raise temporary_file_error(error) from None
         rows, run.partial = Path(run.partial or str(through.output)), ""

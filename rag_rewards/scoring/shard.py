@@ -13,7 +13,7 @@ import msgspec
 from rag_rewards.files.atomic import new_file
 from rag_rewards.files.sources import chunks, group_chunks
 from rag_rewards.files.storage import join, open_file, remove_file
-from rag_rewards.rows import Chunk, Line, ScoredChunk, Totals
+from rag_rewards.rows import Chunk, Line, Totals
 from rag_rewards.rows.line_groups import line_groups_by_key, line_groups_by_size
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.input_files import InputFile, open_rows, renamed
@@ -101,7 +101,7 @@ def score_shard(
     files: tuple[IO[bytes], IO[bytes]],
     *,
     earlier: Container[bytes] = (),
-    on_chunk: Callable[[ScoredChunk], None] | None = None,
+    on_chunk: Callable[[Totals], None] | None = None,
 ) -> Part:
     """Score a shard, append its rows and its error records to two files, and return its record.
 
@@ -116,25 +116,20 @@ def score_shard(
         if scored.errors and job.on_error == "stop":
             part.stopped_by = scored.first_error
             scored = scored.before_error()
-        _write(scored, files, part)
+        errors = b"".join(scored.errors)
+        for handle, data in zip(files, (scored.output, errors), strict=True):
+            handle.write(data)
+        part.rows += len(scored.output)
+        part.rows_checksum = zlib.crc32(scored.output, part.rows_checksum)
+        part.errors += len(errors)
+        part.errors_checksum = zlib.crc32(errors, part.errors_checksum)
+        part.totals.merge(scored.totals)
         if on_chunk is not None:
-            on_chunk(scored)
+            on_chunk(scored.totals)
         if part.stopped_by:
             break
     part.keys = b"".join(sorted(keys))
     return part
-
-
-def _write(chunk: ScoredChunk, files: tuple[IO[bytes], IO[bytes]], part: Part) -> None:
-    """Write scored rows and error records, and add them to the record of their shard."""
-    for handle, data in zip(files, (chunk.output, b"".join(chunk.errors)), strict=True):
-        handle.write(data)
-    part.rows += len(chunk.output)
-    part.rows_checksum = zlib.crc32(chunk.output, part.rows_checksum)
-    for record in chunk.errors:
-        part.errors += len(record)
-        part.errors_checksum = zlib.crc32(record, part.errors_checksum)
-    part.totals.merge(chunk.totals)
 
 
 # --- the rows of a shard -------------------------------------------------------------------------

@@ -177,35 +177,21 @@ class RunStore:
         self.name = name
         self.settings = settings
         self.journal = Journal(journal)
-        self._state: RunState | None = None
         self._parts: dict[int, Part] = {}
         self._synced = time.monotonic()
 
     # --- start ---------------------------------------------------------------------------------
 
-    def resume(self) -> RunRecord | None:
-        """Continue an earlier run, if there is one. Returns its record if it is complete.
+    def resume(self) -> RunState | RunRecord | None:
+        """Continue an earlier run, and return its beginning, or its record if it is complete.
 
-        Raises UsageError if its settings or its input differ. If no run has begun, `has_begun` is
-        false afterwards.
+        Returns None if no run has begun. Raises UsageError if its settings or its input differ.
         """
         raise NotImplementedError
 
-    def begin(self, shard_bytes: int) -> None:
+    def begin(self, shard_bytes: int) -> RunState:
         """Begin a new run. The files of an earlier run are removed."""
         raise NotImplementedError
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the settings of the run are in the journal."""
-        return self._state is not None
-
-    @property
-    def state(self) -> RunState:
-        """The beginning of the journal."""
-        if self._state is None:
-            raise ValueError("the run has not begun")
-        return self._state
 
     def parts_folder(self, *, remote: bool) -> str:
         """Return the folder of the part files; with `remote`, one that other machines can use.

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from rag_rewards.files.sinks import ErrorFile, open_output
-from rag_rewards.files.sources import Source
+from rag_rewards.files.sources import open_source
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.options import OnOutput, ScoreOptions, ScoringRun
 from rag_rewards.scoring.progress import Progress
@@ -48,14 +48,17 @@ class Sink:
 def score_as_read(
     scorer: Scorer,
     options: ScoreOptions,
-    source: Source,
     run: ScoringRun,
-    progress: Callable[[int | None], Progress],
-    sink: Sink,
+    progress: Callable[[int | None], Progress] | None,
+    on_output: OnOutput | None = None,
 ) -> None:
     """Score rows in the order in which they are read, and write them at once."""
-    with contextlib.closing(sink):
-        with progress(source.size) as display:
+    with (
+        contextlib.closing(open_source(options.source, options.columns)) as source,
+        contextlib.closing(Sink(options, on_output)) as sink,
+    ):
+        display = None if progress is None else progress(source.size)
+        with display or contextlib.nullcontext():
             for chunk in map(
                 scorer.score_rows, line_chunks(source.lines, grouping_of(scorer, options))
             ):
@@ -68,5 +71,6 @@ def score_as_read(
                     return
                 for record in chunk.errors:
                     sink.write_error(record)
-                display.update(run.totals, source.position(), run.usage)
+                if display is not None:
+                    display.update(run.totals, source.position(), run.usage)
         sink.commit()

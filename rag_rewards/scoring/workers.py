@@ -24,7 +24,7 @@ from rag_rewards.scoring.ray_cluster import KEEP_MEMORY, environment
 from rag_rewards.scoring.shard import Part, ShardJob, ShardTask, part_files, score_shard
 
 ATTEMPTS = 3
-"""Number of processes that try to score one shard before the run ends."""
+"""Number of processes that try to score one shard by itself before the run ends."""
 
 ScoreShards = Callable[[Iterable[ShardTask]], Iterator[Part]]
 """A function that yields the record of each shard when its rows are complete, in any order.
@@ -45,10 +45,8 @@ class ScorerArguments(msgspec.Struct, frozen=True):
     def of(cls, scorer: Scorer) -> ScorerArguments:
         """Return the arguments of a scorer.
 
-        Raises UsageError when the scorer has models, or a recipe that is not plain data.
+        Raises UsageError for a recipe that is not plain data.
         """
-        if scorer.has_models:
-            raise OptionError("{workers} must be 1 when models are set: one process calls them")
         if scorer.spec is None:
             raise OptionError(
                 "{workers} must be 1 for a recipe that is given as an object: worker processes "
@@ -105,7 +103,7 @@ class LocalWorkers:
     Workers are new interpreters. They receive plain data and no row, read and write files
     themselves, and end with their parent, also in the middle of a shard.
 
-    Raises UsageError when the scorer has models, or a recipe that is not plain data.
+    Raises UsageError for a recipe that is not plain data.
     """
 
     def __init__(self, scorer: Scorer, job: ShardJob, workers: int) -> None:
@@ -142,7 +140,7 @@ class LocalWorkers:
 
     def _score_alone(self, task: ShardTask) -> Part:
         """Score a shard at which a process may have ended."""
-        for _ in range(ATTEMPTS - 1):
+        for _ in range(ATTEMPTS):
             with contextlib.suppress(BrokenProcessPool):
                 return self._submit(task).result()
         raise BackendError(
@@ -151,12 +149,12 @@ class LocalWorkers:
 
     def _submit(self, task: ShardTask) -> Future[Part]:
         try:
-            try:
+            with contextlib.suppress(BrokenProcessPool):
                 return self._started(task)
-            except BrokenProcessPool:
-                self._pool.shutdown()
-                self._pool = self._new_pool()
-                return self._started(task)
+            # The pool waits for a process that started while the pool broke; `close` ends it.
+            self._pool.shutdown(wait=False)
+            self._pool = self._new_pool()
+            return self._started(task)
         except OSError as error:
             raise BackendError(
                 f"cannot start a scoring worker ({error.strerror}): use fewer workers"
@@ -170,6 +168,10 @@ class LocalWorkers:
         try:
             with environment(_WORKER_ENVIRONMENT):
                 return self._pool.submit(_score, task)
+        except OSError as error:
+            if error.errno is None:  # the pool broke during this call
+                raise BrokenProcessPool from None
+            raise
         finally:
             sys.modules["__main__"] = main
 

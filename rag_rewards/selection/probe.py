@@ -22,7 +22,6 @@ from rag_rewards.loading import RecipeSource
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rows import Totals
-from rag_rewards.scoring.progress import NoProgress
 from rag_rewards.selection.card import write_card
 from rag_rewards.selection.models import SelectionModels
 from rag_rewards.selection.questions import (
@@ -166,13 +165,14 @@ def _label_questions(options: ProbeOptions, source: Source, models: SelectionMod
         texts = models.with_texts(
             enumerate(questions), options.samples, options.sampling, errors, options.right_at
         )
-        show = stack.enter_context((ProgressBar if options.progress else NoProgress)(source.size))
+        bar = stack.enter_context(ProgressBar(source.size)) if options.progress else None
         for _, question in stack.enter_context(contextlib.closing(texts)):
             if rollouts is not None:
                 _write_rollouts(rollouts, question, models.signature)
             _label(question, output, result, errors)
             result.rows_in_error = errors.rows
-            show.update(result.totals, source.position())
+            if bar is not None:
+                bar.update(result.totals, source.position())
         result.rows_in_error, result.first_error = errors.rows, errors.first
         if not result.questions:
             raise UsageError(f"no question is labelled: {errors.first or 'there are no rows'}")
