@@ -18,7 +18,7 @@ from rag_rewards.calibration import options as calibration_options
 from rag_rewards.errors import SettingError
 from rag_rewards.preparation import options as preparation_options
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.scoring import score_options
+from rag_rewards.scoring import options as score_options
 from rag_rewards.selection import rules, training_sets
 from rag_rewards.training import advantages, credit, kl
 

@@ -28,7 +28,7 @@ readings = st.builds(
     error_texts=st.lists(st.sampled_from(["[retry]", "(", "", "\\", "Paris"]), max_size=2).map(
         tuple
     ),
-    tools=st.sampled_from([(), ("search",)]),
+    query_fields=st.sampled_from([("query",), ("search.query",)]),
 )
 ends = st.sampled_from([None, "stop", "length", "max_turns", "?"])
 
