@@ -74,8 +74,9 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("mine.py").write_text(MODULE)
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in LABELLED))
+    sys.modules.pop("mine", None)  # also that of a test in another file
     yield
-    __import__("sys").modules.pop("mine", None)
+    sys.modules.pop("mine", None)
 
 
 COMMANDS: dict[str, tuple[str, ...]] = {
