@@ -2,7 +2,7 @@
 
 Each worker is an actor that reads its shards itself and writes part files. Only descriptions of
 shards and records pass through Ray, never rows. Ray starts an actor again that ends, also on
-another node, and repeats its shards, whose part files are equal each time.
+another node. Its shards are then scored again; their part files are equal each time.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ TASKS_PER_WORKER = 2
 """Number of open tasks of a worker, so that no worker waits for its next one."""
 REPORT_SECONDS = 30.0
 """Time after which a run without a scored shard reports that it waits."""
+RESTART_SECONDS = 120.0
+"""Time in which a worker that has ended must answer again."""
 VISIBLE_SECONDS = 10.0
 """Time until a file that another node has written is visible in a shared folder."""
 
@@ -88,7 +90,10 @@ class RayWorkers:
         """Return the signature of the workers' scorer."""
         reference = self._workers[0].signature.remote()
         self._wait_for([reference])
-        return str(self._result(reference, "their start"))
+        try:
+            return str(self._result(reference))
+        except self._ray.exceptions.RayError as error:
+            raise self._ended("their start", error) from None
 
     def begin(self, job: ShardJob) -> None:
         """Start a run. All paths become absolute, since each worker has its own folder."""
@@ -99,23 +104,32 @@ class RayWorkers:
     def run(self, tasks: Iterable[ShardTask]) -> Iterator[Part]:
         """Score shards. See `ScoreShards`. Raises BackendError when workers end repeatedly."""
         free = self._workers * TASKS_PER_WORKER
-        open_tasks: dict[Any, tuple[Any, ShardTask]] = {}
+        open_tasks: dict[Any, tuple[Any, ShardTask, int]] = {}
         for task in tasks:
             worker = free.pop(0)
-            open_tasks[worker.score.remote(self._shared_job, task)] = worker, task
+            open_tasks[self._submit(worker, task)] = worker, task, 1
             if not free:
                 yield from self._next_parts(open_tasks, free)
         while open_tasks:
             yield from self._next_parts(open_tasks, free)
 
+    def _submit(self, worker: Any, task: ShardTask) -> Any:
+        return worker.score.options(max_task_retries=0).remote(self._shared_job, task)
+
     def _next_parts(
-        self, open_tasks: dict[Any, tuple[Any, ShardTask]], free: list[Any]
+        self, open_tasks: dict[Any, tuple[Any, ShardTask, int]], free: list[Any]
     ) -> Iterator[Part]:
         """Wait until a shard is scored, and yield the parts that are complete."""
         for reference in self._wait_for(list(open_tasks)):
-            worker, task = open_tasks.pop(reference)
+            worker, task, attempt = open_tasks.pop(reference)
+            try:
+                part = self._result(reference)
+            except self._ray.exceptions.RayError as error:
+                if attempt == ATTEMPTS or not self._has_restarted(worker):
+                    raise self._ended(task.shard.lines, error) from None
+                open_tasks[self._submit(worker, task)] = worker, task, attempt + 1
+                continue
             free.append(worker)
-            part = self._result(reference, task.shard.lines)
             self._wait_until_visible(part)
             yield part
 
@@ -129,17 +143,27 @@ class RayWorkers:
                 needs = ", ".join(f"{name} {value:g}" for name, value in self._resources.items())
                 log.warning("waiting for workers to start and to load models (each: %s)", needs)
 
-    def _result(self, reference: Any, place: str) -> Any:
-        """Return an answer. Raises the error of the worker, or BackendError if it has ended."""
+    def _result(self, reference: Any) -> Any:
+        """Return an answer. Raises the error of the worker, or RayError if it has ended."""
         try:
             result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        except self._ray.exceptions.RayError as error:
-            reason = describe(error)[:500]
-            raise BackendError(f"{ATTEMPTS} workers ended at {place}: {reason}") from None
         self._has_answered = True
         return result
+
+    def _has_restarted(self, worker: Any) -> bool:
+        """Wait until a worker answers again. Ray may notice the end of its node after a while."""
+        end = time.monotonic() + RESTART_SECONDS
+        while time.monotonic() < end:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._result(worker.signature.remote())
+                return True
+            time.sleep(1)
+        return False
+
+    def _ended(self, place: str, error: Exception) -> BackendError:
+        return BackendError(f"{ATTEMPTS} workers ended at {place}: {describe(error)[:500]}")
 
     def _wait_until_visible(self, part: Part) -> None:
         """Raise UsageError if this process does not see a file that a worker has written."""

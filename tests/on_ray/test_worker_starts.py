@@ -69,7 +69,7 @@ def workers_of(ray: RayDouble, workers: int = 1) -> RayWorkers:
     return RayWorkers(ray, arguments, workers, RayOptions(gpus_per_worker=2))
 
 
-def test_ray_starts_workers_again_and_repeats_their_shards():
+def test_ray_starts_workers_again():
     ray = RayDouble("the signature")
     workers = workers_of(ray, 2)
     assert workers.signature() == "the signature"
