@@ -34,6 +34,8 @@ _seen: list[str] | None = None
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "import":
+        arguments = arguments[:2]  # the module and its file; the rest is the search path
     if _seen is not None and MARKER in repr(arguments):
         _seen.append(event)
 
