@@ -1,7 +1,9 @@
 """Speed of this version relative to version 0.1.0, on the same rows in alternation.
 
-Each version runs in processes of its own: PYTHONPATH selects the checkout. All figures are
-processor times, so that a ratio above 1 means that this version is faster.
+Each version runs in a process of its own: PYTHONPATH selects the checkout. All figures are
+processor times, so that a ratio above 1 means that this version is faster. The processor of a
+shared machine changes its speed within seconds, so the versions take turns after each pass over the
+rows of a recipe, which takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +28,7 @@ HERE = Path(__file__).resolve().parent
 COMMIT = "2899a7e"
 VERSION = "0.1.0"
 ALTERNATIONS = 5
-ROWS = 4_000
-PASSES = 3
+ROWS, PASSES = 4_000, 15
 FILE_ROWS, FILE_BYTES = 20_000, 1_700
 TARGET = 1.0
 ROUNDING = 1e-9
@@ -106,10 +109,10 @@ def comparisons(old: Path) -> list[Comparison]:
 Runs = list[tuple[Any, Any]]
 
 
-def _alternate(old: Path, run: Callable[[Path], Any]) -> Runs:
+def _alternate(old: Path, run: Callable[[Path], Any], times: int = ALTERNATIONS) -> Runs:
     """Return the results of both versions, of which each one runs first every second time."""
     runs = []
-    for i in range(ALTERNATIONS):
+    for i in range(times):
         checkouts = [old, HERE.parent]
         results = {path: run(path) for path in (checkouts if i % 2 else reversed(checkouts))}
         runs.append((results[old], results[HERE.parent]))
@@ -135,30 +138,46 @@ def _recipes(
         (folder / f"{name}.jsonl").write_bytes(b"\n".join(lines))
     timed = {name: (recipe, settings, hardened) for name, (recipe, settings, _) in cases.items()}
     (folder / "cases.json").write_text(json.dumps(timed), encoding="utf-8")
-    runs = _alternate(old, lambda checkout: _time_recipes(checkout, folder))
-    if hardened:
-        return [
-            _comparison(f"{name}, hardened", ROWS, runs, name, is_equal=False) for name in cases
-        ]
-    return [_comparison(f"{name}, in process", ROWS, runs, name) for name in cases]
+    with _timer(old, folder) as before, _timer(HERE.parent, folder) as now:
+        timers = {old: before, HERE.parent: now}
+
+        def alternate(name: str) -> Runs:
+            return _alternate(old, lambda checkout: timers[checkout](name), PASSES)
+
+        runs = {name: alternate(name) for name in cases}
+    ending = "hardened" if hardened else "in process"
+    return [
+        _comparison(f"{name}, {ending}", ROWS, runs[name], is_equal=not hardened) for name in cases
+    ]
 
 
-def _time_recipes(checkout: Path, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "time_recipes.py"), str(folder), str(PASSES)]
-    result = subprocess.run(
-        command, env=_environment(checkout), check=True, capture_output=True, text=True
-    )
-    measured = json.loads(result.stdout)
-    assert (measured["version"] == VERSION) == (checkout != HERE.parent), "the wrong version ran"
-    results: dict[str, Any] = measured["results"]
-    return results
+@contextmanager
+def _timer(checkout: Path, folder: Path) -> Iterator[Callable[[str], dict[str, Any]]]:
+    """Start a process with one version; yield a function that times one pass of a case."""
+    command = [sys.executable, str(HERE / "time_recipes.py"), str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=_environment(checkout), stdin=pipe, stdout=pipe, text=True
+    ) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        version = json.loads(stdout.readline())
+        assert (version == VERSION) == (checkout != HERE.parent), "the wrong version runs"
+
+        def time(name: str) -> dict[str, Any]:
+            print(name, file=stdin, flush=True)
+            result: dict[str, Any] = json.loads(stdout.readline())
+            return result
+
+        yield time
 
 
-def _comparison(name: str, rows: int, runs: Runs, key: str, *, is_equal: bool = True) -> Comparison:
-    ratios = tuple(old[key]["seconds"] / new[key]["seconds"] for old, new in runs)
-    seconds = min(new[key]["seconds"] for _, new in runs)
-    old, new = (each[key]["values"] for each in runs[0])
-    changes = differences(key, old, new) if is_equal else "other rules"
+def _comparison(name: str, rows: int, runs: Runs, *, is_equal: bool = True) -> Comparison:
+    ratios = tuple(old["seconds"] / new["seconds"] for old, new in runs)
+    seconds = min(new["seconds"] for _, new in runs)
+    old, new = (each["values"] for each in runs[0])
+    changes = differences(name, old, new) if is_equal else "other rules"
     return Comparison(name, rows, seconds, ratios, changes)
 
 
@@ -181,8 +200,8 @@ def differences(name: str, old: list[float | None], new: list[float | None]) -> 
 def _command(old: Path, folder: Path) -> Comparison:
     path = folder / "rows.jsonl"
     rollouts.write_jsonl(path, "naive-grpo", FILE_ROWS, FILE_BYTES, FILE_ROWS)
-    runs = _alternate(old, lambda checkout: {"": _score(checkout, path)})
-    return _comparison("command line, naive-grpo, 1.7 KB per row, 1 worker", FILE_ROWS, runs, "")
+    runs = _alternate(old, lambda checkout: _score(checkout, path))
+    return _comparison("command line, naive-grpo, 1.7 KB per row, 1 worker", FILE_ROWS, runs)
 
 
 def _start_up(old: Path, folder: Path) -> Comparison:
@@ -190,9 +209,9 @@ def _start_up(old: Path, folder: Path) -> Comparison:
     rollouts.write_jsonl(path, "naive-grpo", 1, FILE_BYTES, 1)
 
     def fastest(checkout: Path) -> dict[str, Any]:
-        return {"": min((_score(checkout, path) for _ in range(3)), key=lambda r: r["seconds"])}
+        return min((_score(checkout, path) for _ in range(3)), key=itemgetter("seconds"))
 
-    return _comparison("command line, a file of one row", 1, _alternate(old, fastest), "")
+    return _comparison("command line, a file of one row", 1, _alternate(old, fastest))
 
 
 def _score(checkout: Path, path: Path) -> dict[str, Any]:

@@ -1,16 +1,15 @@
 """Time recipes in this process with the version of rag_rewards that PYTHONPATH selects.
 
-    PYTHONPATH=CHECKOUT python time_recipes.py FOLDER PASSES
+    PYTHONPATH=CHECKOUT python time_recipes.py FOLDER
 
 FOLDER contains one file of rows for each case, NAME.jsonl, and cases.json: the recipe, the settings
 and whether the profile is hardened, by the name of the case. The script uses only what version
-0.1.0 has as well. It prints, as JSON, the version, and for each case the processor seconds of the
-fastest pass and the rewards.
+0.1.0 has as well. It prints the version. For each name of a case that it reads, it scores the rows
+once, and prints the processor seconds and the rewards as JSON.
 """
 
 import gc
 import json
-import math
 import sys
 import time
 from pathlib import Path
@@ -53,18 +52,15 @@ def seconds_of(recipe: Any, lines: list[bytes]) -> tuple[float, list[float | Non
     return seconds, values
 
 
-def main(folder: Path, passes: int) -> None:
-    results = {}
+def main(folder: Path) -> None:
     cases = json.loads((folder / "cases.json").read_text("utf-8"))
-    for name, (recipe, settings, hardened) in cases.items():
+    print(json.dumps(rr.__version__), flush=True)
+    for line in sys.stdin:
+        recipe, settings, hardened = cases[name := line.rstrip("\n")]
         lines = (folder / f"{name}.jsonl").read_bytes().splitlines()
-        fastest = math.inf
-        for _ in range(passes):
-            seconds, values = seconds_of(rr.recipe(recipe, settings, hardened=hardened), lines)
-            fastest = min(fastest, seconds)
-        results[name] = {"seconds": fastest, "values": values}
-    json.dump({"version": rr.__version__, "results": results}, sys.stdout)
+        seconds, values = seconds_of(rr.recipe(recipe, settings, hardened=hardened), lines)
+        print(json.dumps({"seconds": seconds, "values": values}), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]))
