@@ -36,6 +36,8 @@ _OTHERWISE_WRITTEN = frozenset(
 """The keys of words that a text can also contain as a sign or an abbreviation."""
 _ANY, _VALUE = "", "0"
 """The keys of all texts, and of all values."""
+_SAME_BEGINNING = 6
+"""The length from which a key and its words have the same three letters, but "graecian"."""
 _LONGEST_NAME = 6  # words
 _MOST_GOLDS = 64  # gold answers whose mentions in one text are in memory
 _LONG = 20_000  # characters of a text of which only few are kept in memory
@@ -177,10 +179,20 @@ def _contains(content: _Content, source: str, question: str) -> bool:
     return _read(source).has(content)
 
 
-@in_memory
-def _needles(required: Required) -> frozenset[str]:
-    """Return for each alias a key that each text with the alias has."""
-    return frozenset(_needle(alias.words) for alias in read_gold(required).aliases)
+class _Needles:
+    """What a text must have to contain one of the aliases.
+
+    keys        for each alias a key that each text with the alias has
+    beginnings  the first letters of the words with these keys, None if they can differ
+    """
+
+    def __init__(self, required: Required) -> None:
+        self.keys = frozenset(_needle(alias.words) for alias in read_gold(required).aliases)
+        have_one = all(len(key) >= _SAME_BEGINNING and key[2] != "e" for key in self.keys)
+        self.beginnings = frozenset(key[:3] for key in self.keys) if have_one else None
+
+
+_needles = in_memory(_Needles)
 
 
 def _needle(words: Sequence[Word]) -> str:
@@ -198,7 +210,14 @@ class _Text:
 
     def may_mention(self, required: Required) -> bool:
         """Return whether it may contain a gold answer, without a full read."""
-        return not (self.is_plain and self.keys.isdisjoint(_needles(required)))
+        if not self.is_plain:
+            return True
+        needles = _needles(required)
+        if needles.beginnings is not None and self.text.isascii():
+            folded = self.text.lower()
+            if not any(beginning in folded for beginning in needles.beginnings):
+                return False
+        return not self.keys.isdisjoint(needles.keys)
 
     def mentioned(self, required: Required) -> list[bool]:
         """Return for each required answer whether the text contains it."""

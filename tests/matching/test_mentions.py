@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
-from rag_rewards.matching.mentions import agrees, mentioned_answers, stated_answers
+from rag_rewards.matching.mentions import _needles, agrees, mentioned_answers, stated_answers
 
 
 @pytest.mark.parametrize("gold", [["Paris"], ["東京"], [["Paris"], ["東京"]]])
@@ -45,3 +47,10 @@ def test_a_gold_answer_with_many_aliases_is_found() -> None:
     aliases = [f"Name {chr(97 + number % 26)}{number}x" for number in range(200)]
     assert stated_answers("It is Paris.", [*aliases, "Paris"]) == [True]
     assert agrees("It is Paris.", [*aliases, "Paris"], "", ["Paris is large."])
+
+
+def test_the_search_by_the_beginnings_of_words_knows_all_spellings() -> None:
+    parts = "our ise ys ae re tre ogue ll ence ies s ed ing gr ey al b t n a o ium er".split()
+    for word in map("".join, product(parts, repeat=3)):
+        beginnings = _needles(((word,),)).beginnings
+        assert beginnings is None or word[:3] in beginnings
