@@ -8,7 +8,12 @@ STAMP  := $(VENV)/.installed-to-develop
 # Installed first and separately, so that an index with CPU builds provides it.
 TORCH  ?= torch==2.13.0
 
-.PHONY: demo demo-model demo-train demo-search teaches test test-slow fuzz fuzz-coverage test-trainers test-more-trainers install-lines audit test-vllm test-lower-bounds test-pythons release-check soak soak-server soak-kills soak-judge check bench pages docs clean
+# A target with a description after ## is listed by `make help`, under the last line with ##@.
+.DEFAULT_GOAL := help
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+help: ## list the targets
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	    /^[a-z-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # The package alone is all that `make demo` needs; `make demo-model` needs torch and transformers,
 # tests and checks their tools as well.
@@ -26,7 +31,8 @@ $(STAMP): $(MODELS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $(STAMP)
 
-demo: $(CORE)
+##@ Try
+demo: $(CORE) ## score the examples of three recipes
 	@$(BIN)/rag-rewards score examples/arena.jsonl --recipe arena --table
 	@$(BIN)/rag-rewards score examples/truthrl.jsonl --recipe truthrl --table
 	@$(BIN)/rag-rewards score examples/ctrl-rag.jsonl --recipe ctrl-rag --table
@@ -34,7 +40,7 @@ demo: $(CORE)
 # Log-probabilities by a model of half a million weights, which is part of the repository.
 TINY := --model rag_rewards/tiny_world/checkpoint \
         --document-form '{text} [{label}] .' --document-separator ' '
-demo-model: $(MODELS)
+demo-model: $(MODELS) ## score with log-probabilities of a small model
 	@export TRANSFORMERS_VERBOSITY=error && \
 	$(BIN)/rag-rewards score examples/tiny-world.jsonl --table \
 	    --recipe ctrl-rag --set on_missing_support=zero $(TINY) && \
@@ -43,34 +49,44 @@ demo-model: $(MODELS)
 
 # GRPO by TRL's own trainer, in its environment, which is made when it is missing (1.6 GB).
 TRL := build/trainers/trl
-demo-train:
+demo-train: ## train with GRPO in the tiny world (1.6 GB)
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@$(TRL)/bin/python -m rag_rewards.tiny_world.demo -o build/tiny-world/curve.svg
 
 # A search agent, with a reward for its answer alone and with turn credit.
-demo-search:
+demo-search: ## train a search agent in the tiny world (1.6 GB)
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@PYTHONPATH=benchmarks $(TRL)/bin/python -m tiny_search.demo -o build/tiny-world/search.svg
 
 # The papers' ablations, and the learning adversary: two to three hours on two cores.
 TEACHES := truthrl truthrl_ablations ctrl_rag ctrl_rag_baselines ground_grpo ground_grpo_ablations \
 	lear lear_detached lear_paradigms arena arena_accuracy adversary
-teaches:
+teaches: ## repeat the ablations of the papers (2 to 3 hours)
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh trl $(TRL)
 	@for each in $(TEACHES); do $(TRL)/bin/python benchmarks/teaches/$$each.py || exit 1; done
 
-# On all cores, in five minutes on two. Tests of many seconds are marked as slow. Tests on Ray form a
-# group that one process runs, so that they share a cluster.
-test: $(STAMP)
+##@ Test
+# Tests of many seconds are marked as slow. Slow tests on Ray form a group that one process runs, so
+# that they share a cluster.
+test: $(STAMP) ## run the fast tests on all cores (5 minutes on two)
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+# Coverage doubles the time of the tests.
+coverage: $(STAMP) ## measure the branch coverage of the fast tests
 	$(BIN)/python -m pytest -n auto -m "not slow" --cov --cov-report=
 	@$(BIN)/coverage report --fail-under=95 --skip-covered
 
-test-slow: $(STAMP)
+test-slow: $(STAMP) ## run the tests that are marked as slow
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
 
+# In a copy of the source, with places that change each time.
+mutate: $(STAMP) ## change the source in 200 places, and list the changes that no test finds (hours)
+	$(BIN)/python tests/mutation/mutate.py
+
+##@ Fuzz
 # Property tests with new random examples each time, and many more of them than `make test` tries.
 FUZZ ?= tests
-fuzz: $(STAMP)
+fuzz: $(STAMP) ## run the property tests with many random examples
 	$(BIN)/python -m pytest -n auto -m hypothesis --hypothesis-profile fuzz $(FUZZ)
 
 # The fuzz tests with inputs that reach new code, by atheris, in an environment of its own.
@@ -83,13 +99,14 @@ $(FUZZ_VENV)/.installed: pyproject.toml
 	    --editable ".[parquet,html,judge,server]" "atheris>=3" "hypothesis>=6.140" pytest numpy
 	touch $@
 
-fuzz-coverage: $(FUZZ_VENV)/.installed
+fuzz-coverage: $(FUZZ_VENV)/.installed ## run the fuzz tests with inputs that reach new code (atheris)
 	PYTHONPATH=adapters $(FUZZ_VENV)/bin/python tests/fuzz/coverage_guided.py \
 	    --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
+##@ Test with other programs and versions
 # Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
 TRAINERS ?= trl verl ms_swift openrlhf
-test-trainers:
+test-trainers: ## run the tests inside TRL, verl, ms-swift and OpenRLHF (1 to 2 GB each)
 	@for trainer in $(TRAINERS); do \
 	    echo "== $$trainer"; \
 	    PYTHON=$(PYTHON) tests/trainers/make_environment.sh $$trainer build/trainers/$$trainer && \
@@ -98,7 +115,7 @@ test-trainers:
 	done
 
 # Resolves the commands that install the trainers, with uv and a package index, in about two minutes.
-install-lines: $(STAMP)
+install-lines: $(STAMP) ## resolve the commands that install the trainers (network)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/python tests/install/resolve.py
 
@@ -113,7 +130,7 @@ $(AUDIT)/.installed:
 	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom
 	touch $@
 
-audit: $(AUDIT)/.installed
+audit: $(AUDIT)/.installed ## list the dependencies and their known vulnerabilities (network)
 	$(AUDIT)/bin/uv pip compile pyproject.toml $(AUDIT_EXTRAS:%=--extra %) --generate-hashes \
 	    --quiet --upgrade --python-version $(AUDIT_PYTHON) \
 	    --output-file $(AUDIT)/requirements.txt
@@ -124,13 +141,13 @@ audit: $(AUDIT)/.installed
 
 # Trainers that continuous integration does not install.
 MORE_TRAINERS ?= verifiers tinker axolotl skyrl nemo_gym
-test-more-trainers:
+test-more-trainers: ## run the tests inside the other trainers
 	@$(MAKE) --no-print-directory test-trainers TRAINERS="$(MORE_TRAINERS)"
 
 # Against a real vLLM server on the CPU, in an environment of its own (3 GB), which serves verl's
 # trainer in its own as well.
 VLLM ?= build/vllm
-test-vllm: $(STAMP)
+test-vllm: $(STAMP) ## run the tests against a real vLLM server (3 GB)
 	test -x $(VLLM)/bin/python || PYTHON=$(PYTHON) tests/on_vllm/make_environment.sh $(VLLM)
 	RAG_REWARDS_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/python -m pytest tests/on_vllm
 	PYTHON=$(PYTHON) tests/trainers/make_environment.sh verl build/trainers/verl
@@ -138,23 +155,25 @@ test-vllm: $(STAMP)
 	    -o filterwarnings=default tests/on_vllm/test_verl_on_vllm.py
 
 # With the oldest versions of the dependencies that pyproject.toml allows.
-test-lower-bounds: $(STAMP)
+test-lower-bounds: $(STAMP) ## run tests with the oldest supported dependencies
 	$(BIN)/python tests/lower_bounds/run.py build/lower-bounds
 
+##@ Soak
 # Long tests, about half an hour each on two cores. The server: 1,000,000 requests with faults, and
 # 10,000 slow connections.
-soak: soak-server soak-kills soak-judge
-soak-server: $(STAMP)
+soak: soak-server soak-kills soak-judge ## run all long tests
+soak-server: $(STAMP) ## send 1,000,000 requests with faults to real servers
 	$(BIN)/python tests/soak/server_soak.py
 
 # 200 kills of commands and their workers at random moments, in about 20 minutes.
-soak-kills: $(STAMP)
+soak-kills: $(STAMP) ## kill commands and their workers 200 times, and compare the output
 	$(BIN)/python tests/soak/kills.py --output benchmarks/results/soak-kills.md
 
 # 40 kills of runs with a judge, in about 5 minutes.
-soak-judge: $(STAMP)
+soak-judge: $(STAMP) ## kill runs with a faulty judge 40 times
 	$(BIN)/python tests/soak/judge_kills.py --output benchmarks/results/soak-judge.md
 
+##@ Release
 # The wheel in an empty environment for each version of Python on this machine: the same bytes of all
 # outputs, and a fast part of the tests.
 BUILDER := build/builder
@@ -163,23 +182,32 @@ $(BUILDER)/.installed:
 	$(BUILDER)/bin/python -m pip install --quiet --disable-pip-version-check build twine uv
 	touch $@
 
-test-pythons: $(BUILDER)/.installed
+test-pythons: $(BUILDER)/.installed ## test the built package with each version of Python
 	$(BUILDER)/bin/python tests/release/pythons.py build/pythons
 
 # What a release needs: also the metadata, the extras for each version of Python, and the speed of the
-# rules, whose page this writes. It needs a package index, a quiet machine and a quarter of an hour.
-release-check: test-pythons $(CORE)
+# rules, whose page this writes. It needs a package index, a quiet machine and half an hour.
+release-check: coverage test-pythons ## check what a release needs: coverage, metadata, extras, speed
 	$(BUILDER)/bin/twine check --strict build/pythons/dist/*.whl build/pythons/dist/*.tar.gz
 	$(BUILDER)/bin/python tests/release/extras.py
 	$(BIN)/python benchmarks/rules.py --strict
 
-check: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+##@ Check and document
+# What mypy reads: the package, and the libraries whose types it checks.
+CHECK := build/check
+$(CHECK)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(CHECK)
+	$(CHECK)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --editable ".[judge,otel,server,tables]" fastapi mypy numpy ruff types-PyYAML
+	touch $@
+
+check: $(CHECK)/.installed ## run ruff and mypy --strict, in a small environment of their own
+	$(CHECK)/bin/ruff check .
+	$(CHECK)/bin/ruff format --check .
+	$(CHECK)/bin/mypy
 
 # The pages and parts of pages that are written from the code and from results.
-pages: $(CORE)
+pages: $(CORE) ## write the pages, lists and counts that follow from the code
 	$(BIN)/python docs/build_hardened.py
 	$(BIN)/python docs/build_hardening_cost.py
 	$(BIN)/python docs/build_inserts.py
@@ -190,12 +218,12 @@ pages: $(CORE)
 	$(BIN)/python docs/build_recipes.py
 
 # The site, in build/site.
-docs: pages
+docs: pages ## build the documentation site in build/site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-bench: $(CORE)
+bench: $(CORE) ## measure the speed of the rules
 	$(BIN)/python benchmarks/rules.py
 
-clean:
+clean: ## remove the environment and all caches
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

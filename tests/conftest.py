@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,44 @@ if importlib.util.find_spec("hypothesis"):
             forget_imported_constants()
 
 
+IS_COMPLETE = any(Path(sys.prefix).glob(".installed*"))
+"""Whether a target of the Makefile made this environment. In others, libraries can be missing."""
+MISSING_LIBRARY = "the environment does not contain all libraries of the tests: run `make test`"
+MISSING_SHARED = "the folder `shared` does not exist next to the repository"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file that imports a library which this environment does not have."""
+    report = yield
+    if not IS_COMPLETE and report.failed and "\nE   ModuleNotFoundError: " in report.longreprtext:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {MISSING_LIBRARY}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Skip a test that needs a library which this environment does not have."""
+    try:
+        yield
+    except Exception as error:
+        names = {type(each).__name__ for each in (error, error.__cause__)}
+        if not IS_COMPLETE and names & {"ModuleNotFoundError", "MissingExtraError"}:
+            pytest.skip(MISSING_LIBRARY)
+        raise
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Write how many tests were skipped without `shared` or without a library."""
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+    for message in (MISSING_SHARED, MISSING_LIBRARY):
+        if count := sum(message in reason for reason in reasons):
+            terminalreporter.write_line(f"{count} tests or files were skipped: {message}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Escape lone surrogates of logs in reports, which a parallel run sends as UTF-8."""
@@ -45,7 +85,7 @@ def shared() -> Path:
     """Return the folder of real rows and reference values next to the repository, or skip."""
     path = Path(__file__).resolve().parents[2] / "shared"
     if not path.is_dir():
-        pytest.skip("the folder `shared` does not exist next to the repository")
+        pytest.skip(MISSING_SHARED)
     return path
 
 

@@ -111,8 +111,16 @@ def test_every_command_is_tested() -> None:
     assert tested | WITHOUT_RECIPE == set(ALL)
 
 
-@pytest.mark.parametrize("reference", REWARDS)
-@pytest.mark.parametrize("command", COMMANDS)
+PAIRS = [
+    *(("score", reference) for reference in REWARDS),
+    *((command, "mine:mine") for command in COMMANDS if command != "score"),
+    *((command, "mine:plan") for command in COMMANDS if command != "score"),
+    *(("init verl", reference) for reference in ("mine:brief", "mine.py:mine")),
+]
+"""Every command with a recipe and with a curriculum, and every form of a reference."""
+
+
+@pytest.mark.parametrize(("command", "reference"), PAIRS)
 def test_commands(command: str, reference: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected = {0, 1} if command == "audit" else {0}  # 1: an attack pays
     if reference == "mine:plan" and command in ("audit", "init openrlhf"):
@@ -228,20 +236,16 @@ ADAPTERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("reference", REWARDS)
-@pytest.mark.parametrize("adapter", ADAPTERS)
-@pytest.mark.parametrize("form", ["reference", "object"])
-def test_adapters(adapter: str, reference: str, form: str) -> None:
-    if form == "object":
-        from rag_rewards.loading import import_object
+def test_adapters(reference: str) -> None:
+    from rag_rewards.loading import import_object
 
-        recipe = import_object(reference)
-    else:
-        recipe = reference
-    if adapter == "reward_function" and reference == "mine:plan":
-        with pytest.raises(rr.UsageError, match="start a run for each stage"):
-            ADAPTERS[adapter](recipe)
-        return
-    assert ADAPTERS[adapter](recipe) == pytest.approx(REWARDS[reference])
+    for recipe in (reference, import_object(reference)):
+        for name, adapter in ADAPTERS.items():
+            if name == "reward_function" and reference == "mine:plan":
+                with pytest.raises(rr.UsageError, match="start a run for each stage"):
+                    adapter(recipe)
+            else:
+                assert adapter(recipe) == pytest.approx(REWARDS[reference]), name
 
 
 @pytest.mark.parametrize("reference", REWARDS)

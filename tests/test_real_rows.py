@@ -1,39 +1,16 @@
-"""Real rows of public data sets through every recipe, with invented responses and evidence."""
+"""Real rows of data sets through every recipe, with invented responses and evidence by rules."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from functools import partial
-from typing import Any
 
 import msgspec
 import pytest
 from real_rows import SOURCES, ircot, musique, responses, triviaqa, trust_align, two_wiki
 
 from rag_rewards import RECIPES, Recipe, Rollout, decode_row, recipe
-from rag_rewards.evidence.needs import (
-    EntailmentNeed,
-    EntitiesNeed,
-    LogProbsNeed,
-    MaskedAnswersNeed,
-    MaskedLogProbsNeed,
-    Need,
-    SimilarityNeed,
-    VerdictNeed,
-)
-
-EMPTY: dict[str, Any] = {
-    "nli": [], "similarity": [], "verdicts": {}, "masked_answers": {}, "masked_logprobs": {}
-}  # fmt: skip
-ENTITIES = ("E0", "E1")
-
-
-def _chance(*parts: object) -> float:
-    text = "|".join(map(repr, parts)).encode()
-    return hashlib.md5(text, usedforsecurity=False).digest()[0] / 255
-
+from rag_rewards.audit.rule_evidence import with_evidence
 
 INVENTED_GOLD = {
     "stepsearch": {"search_keys": [["who", "which"]], "gold_documents": ["It is in this page."]},
@@ -43,51 +20,8 @@ INVENTED_GOLD = {
 
 
 def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
-    """Return the rollout with invented evidence for every need, after a round trip.
-
-    New evidence can need more evidence: the names in a response, and then what supports them.
-    """
-    while unmet := [need for need in scheme.needs(rollout) if not need.is_met(rollout)]:
-        rollout = _with_evidence(rollout, unmet)
-    return _with_evidence(rollout, [])
-
-
-def _with_evidence(rollout: Rollout, needs: list[Need]) -> Rollout:
-    row = msgspec.to_builtins(rollout)
-    for name, empty in EMPTY.items():
-        row[name] = row[name] or empty.copy()
-    text = rollout.parsed.text
-    for need in needs:
-        if isinstance(need, LogProbsNeed):
-            n = len(text.split())
-            draw = {
-                label: [-9 * _chance(text, label, i) for i in range(n)]
-                for label in ("", *need.without)
-            }
-            row["logprobs"] = {"full": draw.pop(""), "without": draw, "answer_span": [0, n]}
-        elif isinstance(need, MaskedAnswersNeed):
-            row["masked_answers"][need.part] = text[-60:]
-        elif isinstance(need, MaskedLogProbsNeed):
-            flat = [alias for aliases in rollout.gold for alias in aliases]
-            row["masked_logprobs"][need.part] = [[-5 * _chance(a, need.part)] for a in flat]
-        elif isinstance(need, EntailmentNeed):
-            row["nli"].append(
-                {
-                    "premise": need.premise,
-                    "hypothesis": need.hypothesis,
-                    "entailment": _chance(need.premise, need.hypothesis),
-                }
-            )
-        elif isinstance(need, SimilarityNeed):
-            row["similarity"].append(
-                {"text": need.text, "reference": need.reference, "similarity": _chance(need.text)}
-            )
-        elif isinstance(need, VerdictNeed):
-            row["verdicts"][need.component] = int(_chance(text) > 0.5)
-        elif isinstance(need, EntitiesNeed):
-            names = {name: text[:9] if _chance(text, name) > 0.3 else None for name in ENTITIES}
-            row["entities"] = names
-    return decode_row(json.dumps(row))
+    """Return the rollout with evidence by rules for every need, after a round trip."""
+    return decode_row(msgspec.json.encode(with_evidence(scheme, rollout)))
 
 
 VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {

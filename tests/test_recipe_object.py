@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import pickle
 import random
@@ -33,24 +32,11 @@ from rag_rewards import (
     decode_row,
     recipe,
 )
-from rag_rewards.evidence.needs import (
-    EntailmentNeed,
-    LogProbsNeed,
-    MaskedAnswersNeed,
-    MaskedLogProbsNeed,
-    SimilarityNeed,
-    TurnLogProbsNeed,
-    VerdictNeed,
-)
+from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.recipes import build_recipe
 from rag_rewards.rollout import (
-    Entailment,
     LogProbs,
-    MaskedAnswers,
-    MaskedLogProbs,
     Message,
-    Similarity,
-    TurnLogProbs,
 )
 from rag_rewards.tiny_world.model import CHECKPOINT
 
@@ -100,58 +86,7 @@ RANGES = {
 }
 
 
-# --- rows with invented evidence ---------------------------------------------------------------
-
-
-def chance(*parts: object) -> float:
-    """Return a number from 0 to 1 that depends only on the parts."""
-    text = "|".join(map(repr, parts)).encode()
-    return hashlib.md5(text, usedforsecurity=False).digest()[0] / 255
-
-
-def answered(scheme, rollout: Rollout) -> Rollout:
-    """Return the rollout with invented evidence for every need of a recipe."""
-    outputs: dict = {"nli": [], "similarity": [], "verdicts": {}, "masked": {}, "likely": {}}
-    for need in scheme.needs(rollout):
-        if isinstance(need, LogProbsNeed):
-            n = len(rollout.parsed.text.split())
-            seed = rollout.parsed.text
-            rows = {
-                label: tuple(-9 * chance(seed, label, i) for i in range(n))
-                for label in ("full", *need.without)
-            }
-            outputs["logprobs"] = LogProbs(full=rows.pop("full"), without=rows, answer_span=(0, n))
-        elif isinstance(need, MaskedAnswersNeed):
-            outputs["masked"][need.part] = rollout.parsed.text[:40]
-        elif isinstance(need, MaskedLogProbsNeed):
-            flat = [alias for aliases in rollout.gold for alias in aliases]
-            outputs["likely"][need.part] = tuple((-5 * chance(alias, need.part),) for alias in flat)
-        elif isinstance(need, TurnLogProbsNeed):
-            flat = tuple((-5 * chance(alias),) for aliases in rollout.gold for alias in aliases)
-            outputs["turns"] = TurnLogProbs(prior=flat, after=(flat,) * (need.turns - 1))
-        elif isinstance(need, EntailmentNeed):
-            p = chance(need.premise, need.hypothesis)
-            outputs["nli"].append(
-                Entailment(premise=need.premise, hypothesis=need.hypothesis, entailment=p)
-            )
-        elif isinstance(need, SimilarityNeed):
-            p = chance(need.text)
-            outputs["similarity"].append(
-                Similarity(text=need.text, reference=need.reference, similarity=p)
-            )
-        elif isinstance(need, VerdictNeed):
-            outputs["verdicts"][need.component] = int(chance(rollout.parsed.text) > 0.5)
-    given = {
-        "logprobs": outputs.get("logprobs"),
-        "nli": tuple(outputs["nli"]),
-        "similarity": tuple(outputs["similarity"]),
-        "verdicts": outputs["verdicts"],
-        "masked_answers": MaskedAnswers(**outputs["masked"]),
-        "masked_logprobs": MaskedLogProbs(**outputs["likely"]),
-        "turn_logprobs": outputs.get("turns"),
-    }
-    return msgspec.structs.replace(rollout, **given)
-
+# --- rows with evidence by rules ------------------------------------------------------------------
 
 RESPONSES = [
     "<relevance>[1]</relevance><analysis>a</analysis><answer>Paris</answer>",
@@ -194,7 +129,7 @@ def rows(name: str, scheme: Recipe | None = None, **changes) -> list[Rollout]:
         Rollout(response=text, id=i, group=f"g{i % 3}", **ROW | changes)
         for i, text in enumerate(RESPONSES)
     ]
-    return [answered(scheme or recipe(name), rollout) for rollout in inputs]
+    return [with_evidence(scheme or recipe(name), rollout) for rollout in inputs]
 
 
 def reads_turns(name: str) -> bool:
@@ -438,7 +373,7 @@ def test_the_prefix_is_part_of_the_response(name):
     scheme = recipe(name)
     for text in RESPONSES:
         if text.startswith("<think>"):
-            whole = answered(scheme, Rollout(response=text, **ROW))
+            whole = with_evidence(scheme, Rollout(response=text, **ROW))
             opened = msgspec.structs.replace(
                 whole, response=text.removeprefix("<think>"), response_prefix="<think>"
             )
@@ -478,8 +413,11 @@ def test_tool_turns_never_count(name):
         ]
         talked = msgspec.structs.replace(plain, response=chat)
         if reads_turns(name):
-            (score,) = scheme([answered(scheme, talked)])
-            assert score.value == scheme([plain])[0].value
+            (score,) = scheme([with_evidence(scheme, talked)])
+            (alone,) = scheme([plain])
+            # The information gain of IGPO is that of all turns.
+            assert score.components.get("outcome") == alone.components.get("outcome")
+            assert score.value == alone.value or name == "igpo"
             assert score.details["searches"] == 0
         else:
             assert flat(scheme([talked])) == flat(scheme([plain]))
@@ -491,7 +429,10 @@ def test_truncated_responses_are_scored(name):
     for text in RESPONSES[:4]:
         torn = Rollout(response=text[: len(text) // 2], finish_reason="length", **ROW)
         whole = msgspec.structs.replace(torn, finish_reason=None)
-        (cut,), (stopped,) = scheme([answered(scheme, torn)]), scheme([answered(scheme, whole)])
+        (cut,), (stopped,) = (
+            scheme([with_evidence(scheme, torn)]),
+            scheme([with_evidence(scheme, whole)]),
+        )
         if reads_turns(name):  # the details name the turn that was truncated
             assert (cut.value, cut.components) == (stopped.value, stopped.components)
         else:

@@ -471,7 +471,7 @@ def test_reading_the_old_form_takes_linear_time(piece):
         text = "".join(piece.replace("{}", str(i), 1) for i in range(count)).replace("{{", "{")
         assert len(Signature.parse(f"{HEAD} arena{text}").settings) == count
 
-    assert_linear(read, 16_000)
+    assert_linear(read, 4_000)
 
 
 def test_a_curriculum_has_no_settings_of_its_own():

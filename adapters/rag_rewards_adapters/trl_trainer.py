@@ -101,7 +101,7 @@ def log_evaluation(trainer: Any, name: str, values: Sequence[float | None]) -> N
     `log_metric` averages the values of each batch first. The mean of these means is not the mean
     over the completions if batches have different numbers of values.
     """
-    from accelerate import utils  # type: ignore[import-untyped]
+    from accelerate import utils
 
     present = [value for value in values if value is not None]
     trainer._metrics["eval"][name].extend(utils.gather_object(present))

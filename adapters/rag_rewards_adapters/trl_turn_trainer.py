@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object  # type: ignore[import-untyped]
+from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from rag_rewards.errors import UsageError

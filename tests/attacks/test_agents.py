@@ -7,44 +7,33 @@ import pytest
 import rag_rewards as rr
 from rag_rewards.audit import audit
 from rag_rewards.audit.agent_rows import FORMS, shown
-from rag_rewards.audit.cases import CASES, Case, CaseResponse
-from rag_rewards.audit.findings import MIN_GAIN
+from rag_rewards.audit.cases import CASES, CaseResponse
 from rag_rewards.audit.rule_evidence import reward_of, rollout_of
 from rag_rewards.errors import DataError
 from rag_rewards.recipes import RECIPES
 
-from .test_attacks import excused, listed_attacks
+from .test_attacks import listed_attacks, paying
 
 AGENTS = [case for case in CASES if case.form]
 AGENT_ATTACKS = {7, *range(33, 51)}
 RECIPES_OF = list(dict.fromkeys(case.recipe for case in AGENTS))
-ID = [case.id for case in AGENTS]
 
 
-def pays(case: Case, *, hardened: bool) -> bool:
-    before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=hardened))
-    return after > before + (-MIN_GAIN if case.is_free else MIN_GAIN)
-
-
-@pytest.mark.parametrize("case", AGENTS, ids=ID)
-def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
-    if case.form == "transcript":
-        settings = {key: each for key, each in case.settings.items() if key != "results_from"}
-        recipe = rr.recipe(case.recipe, settings, hardened=True)
-        if "</search>" in shown(case.attacked):
-            with pytest.raises(DataError, match=r"^response: a transcript cannot show"):
-                reward_of(recipe, case.attacked)
-        return
-    if (case.attack, case.variant) not in excused(case.recipe):  # by definition
-        assert not pays(case, hardened=True)
+@pytest.mark.parametrize("recipe", RECIPES_OF)
+def test_a_hardened_recipe_refuses_a_transcript_with_results(recipe: str) -> None:
+    for case in AGENTS:
+        if case.recipe == recipe and case.form == "transcript":
+            settings = {key: each for key, each in case.settings.items() if key != "results_from"}
+            built = rr.recipe(recipe, settings, hardened=True)
+            if "</search>" in shown(case.attacked):
+                with pytest.raises(DataError, match=r"^response: a transcript cannot show"):
+                    reward_of(built, case.attacked)
 
 
 @pytest.mark.parametrize("recipe", RECIPES_OF)
 def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
-    paying = {
-        case.attack for case in AGENTS if case.recipe == recipe and pays(case, hardened=False)
-    }
-    assert paying == listed_attacks(recipe) & AGENT_ATTACKS
+    attacks = {case.attack for case in paying(recipe, False) if case.form}
+    assert attacks == listed_attacks(recipe) & AGENT_ATTACKS
 
 
 @pytest.mark.parametrize("recipe", ["search-r1", "stepsearch"])
@@ -58,21 +47,20 @@ def test_each_attack_has_every_form(recipe: str) -> None:
     assert all(each == set(FORMS) for each in forms.values())
 
 
-@pytest.mark.parametrize("case", [each for each in AGENTS if each.recipe == "search-r1"])
-def test_the_forms_of_a_case_have_the_same_turns(case: Case) -> None:
-    if case.form == "turns":
-        return
-    turns = next(
-        each
-        for each in AGENTS
-        if each.name == case.name.replace(case.form, "turns")
-        and each.recipe == case.recipe
-        and dict(case.settings).items() >= dict(each.settings).items()
-    )
-    recipe = rr.recipe(case.recipe, case.settings)
-    first, second = (recipe([rollout_of(recipe, each.honest)])[0] for each in (case, turns))
-    assert (first.value, first.turns) == (second.value, second.turns)
-    assert first.details["turns"] == second.details["turns"]
+def test_the_forms_of_a_case_have_the_same_turns() -> None:
+    cases = [each for each in AGENTS if each.recipe == "search-r1"]
+    for case in cases:
+        if case.form != "turns":
+            turns = next(
+                each
+                for each in cases
+                if each.name == case.name.replace(case.form, "turns")
+                and dict(case.settings).items() >= dict(each.settings).items()
+            )
+            recipe = rr.recipe(case.recipe, case.settings)
+            first, second = (recipe([rollout_of(recipe, each.honest)])[0] for each in (case, turns))
+            assert (first.value, first.turns) == (second.value, second.turns), case.id
+            assert first.details["turns"] == second.details["turns"], case.id
 
 
 def test_audit_lists_open_and_stopped_attacks() -> None:

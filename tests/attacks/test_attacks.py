@@ -11,13 +11,12 @@ from functools import cache
 from typing import Any
 
 import pytest
-from growth import assert_linear
 
 import rag_rewards as rr
 from rag_rewards.audit import audit
 from rag_rewards.audit.capitals import SAME_LIKELIHOOD, TEXTS, Row
 from rag_rewards.audit.cases import CASES, Case
-from rag_rewards.audit.policies import POLICIES, DegeneratePolicy
+from rag_rewards.audit.policies import POLICIES
 from rag_rewards.audit.rule_evidence import reward_of, rollout_of
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import ROW, STATEMENT
@@ -25,7 +24,7 @@ from rag_rewards.text.refusal import REFUSAL
 
 RESPONSES = [case for case in CASES if not case.form]
 """The cases of single responses. `test_agents.py` tests the cases of search agents."""
-CASES_OF = dict.fromkeys(case.recipe for case in RESPONSES)
+CASES_OF = dict.fromkeys(case.recipe for case in CASES)
 """The recipes with built-in cases; the general attacks test every other recipe."""
 MIN_GAIN = 1e-6  # min-max scaling leaves differences of 1e-8
 arena, boxed, lear, tagged = (
@@ -38,9 +37,19 @@ def reward(name: str, row: Row, settings: dict[str, Any] | None = None, *, harde
 
 
 @cache
-def gain(case: Case, hardened: bool) -> float:
-    before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=hardened))
-    return after - before
+def paying(recipe: str, hardened: bool) -> list[Case]:
+    """Return the cases of a recipe that pay. Each case is scored once for each profile.
+
+    A free case also pays if it earns the same. A transcript has another error when hardened.
+    """
+    cases = []
+    for case in CASES:
+        if case.recipe != recipe or (hardened and case.form == "transcript"):
+            continue
+        before, after = case.rewards(rr.recipe(recipe, case.settings, hardened=hardened))
+        if after - before > (-MIN_GAIN if case.is_free else MIN_GAIN):
+            cases.append(case)
+    return cases
 
 
 def listed_attacks(recipe: str) -> set[int]:
@@ -63,102 +72,52 @@ def test_cases_are_unique_and_belong_to_recipes() -> None:
     assert set(CASES_OF) <= set(RECIPES)
 
 
-@pytest.mark.parametrize("recipe", sorted(set(RECIPES) - set(CASES_OF)))
+@pytest.mark.parametrize("recipe", sorted(set(RECIPES) - {case.recipe for case in RESPONSES}))
 def test_a_recipe_without_own_cases_lists_every_attack_that_pays(recipe: str) -> None:
     assert {finding.attack for finding in audit(recipe).paying} <= listed_attacks(recipe)
-    assert audit(recipe, hardened=True).ok
-
-
-@pytest.mark.parametrize("case", RESPONSES, ids=lambda case: case.id)
-def test_an_attack_does_not_pay_under_the_hardened_profile(case: Case) -> None:
-    if (case.attack, case.variant) in excused(case.recipe):
-        return  # by the paper's own definition
-    before, after = case.rewards(rr.recipe(case.recipe, case.settings, hardened=True))
-    assert after <= before + MIN_GAIN, (
-        f"earns {after:.3g}, without the attack {before:.3g}: {case.attacked['response'][:200]!r}"
-    )
 
 
 @pytest.mark.parametrize("recipe", CASES_OF)
+def test_only_excused_variants_pay_under_the_hardened_profile(recipe: str) -> None:
+    cases = paying(recipe, True)
+    assert excused(recipe) == {(case.attack, case.variant) for case in cases}, [
+        case.id for case in cases if (case.attack, case.variant) not in excused(recipe)
+    ]
+
+
+@pytest.mark.parametrize("recipe", dict.fromkeys(case.recipe for case in RESPONSES))
 def test_loopholes_list_the_attacks_that_pay(recipe: str) -> None:
     """Attack 22 is a policy, and attacks 39, 41 and 42 change the advantages of the turns."""
-    paying = {
-        case.attack for case in RESPONSES if case.recipe == recipe and gain(case, False) > MIN_GAIN
-    }
+    attacks = {case.attack for case in paying(recipe, False) if not case.form}
     listed = listed_attacks(recipe) - {14, 22, 29, 39, 41, 42}
-    assert (sorted(paying - listed - {29}), sorted(listed - paying)) == ([], []), (
+    assert (sorted(attacks - listed - {29}), sorted(listed - attacks)) == ([], []), (
         "(pays but is not listed, listed but does not pay)"
     )
 
 
-@pytest.mark.parametrize("recipe", CASES_OF)
-def test_excused_variants_pay_under_the_hardened_profile(recipe: str) -> None:
-    paying = {
-        (case.attack, case.variant)
-        for case in CASES
-        if case.recipe == recipe and case.form != "transcript" and pays_when_hardened(case)
-    }
-    assert excused(recipe) == paying, "(excused, pays)"
-
-
-def pays_when_hardened(case: Case) -> bool:
-    return gain(case, True) > (-MIN_GAIN if case.is_free else MIN_GAIN)
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_loopholes_name_variants_that_exist(recipe: str) -> None:
+    """TruthRL's policy learns to abstain, although abstaining does not earn more."""
     variants = {(case.attack, case.variant) for case in CASES if case.recipe == recipe}
     assert excused(recipe) <= variants
     for loophole in RECIPES[recipe].loopholes:
         assert loophole.variants.keys() <= set(loophole.attacks)
         assert not (loophole.is_open and loophole.variants)
-
-
-@pytest.mark.parametrize("recipe", CASES_OF)
-def test_an_open_loophole_names_its_variants(recipe: str) -> None:
-    """TruthRL's policy learns to abstain, although abstaining does not earn more."""
-    for loophole in RECIPES[recipe].loopholes:
-        assert not loophole.is_open or (recipe, loophole.attacks) == ("truthrl", (22,))
-        if not loophole.is_closed and not loophole.is_open:
-            assert loophole.variants.keys() == set(loophole.attacks)
+        if recipe in CASES_OF:
+            assert not loophole.is_open or (recipe, loophole.attacks) == ("truthrl", (22,))
+            if not loophole.is_closed and not loophole.is_open:
+                assert loophole.variants.keys() == set(loophole.attacks)
 
 
 # --- degenerate policies -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.id)
-def test_a_degenerate_policy_does_not_pay(policy: DegeneratePolicy) -> None:
-    honest, attacked = policy.rewards(rr.recipe(policy.recipe, policy.settings, hardened=True))
-    assert attacked < honest
-
-
-# --- attacks 14 and 29: long responses ----------------------------------------------------------
-
-SIZE = 30_000
-SPAM = (
-    "<answer>", "<think>", "</answer>", "<answer></answer>", r"\boxed{", "{", "[", "[1]", "[1,",
-    "Paris, ", "Paris or ", "the Paris, a Rome, ", "not ", "(", "A b. ", "Paris is it [1]. ", ".",
-    "\n", "\n- x", "\u0301", "\u200b", " ", "a", "1", "million ", '"', "巴黎。", "\ufdfa", "аa ",
-    "I don't know ", "I couldn't find an answer. ",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("spam", SPAM, ids=ascii)
-def test_long_responses_are_scored_in_linear_time(spam: str) -> None:
-    def score(size: int) -> None:
-        text = (spam * (size // len(spam) + 1))[:size]
-        for recipe, response, settings in (
-            ("arena", arena(text), {"accuracy.normalizer": "spelling"}),
-            ("ground-grpo", tagged(text), {"citation.judge_by": "gold"}),
-            ("lear", lear(text, extract=text, reason=text), {}),
-            ("truthrl", boxed(text), {"verifier": "substring"}),
-            ("rag-total", text, {}),
-        ):
-            built = rr.recipe(recipe, settings, hardened=True)
-            row = {"response": response, "masked_answers": {"rationale": text, "evidence": "Paris"}}
-            built([rollout_of(built, row | SAME_LIKELIHOOD)])
-
-    assert_linear(score, SIZE)
+def test_degenerate_policies_do_not_pay() -> None:
+    rewards = {
+        policy.id: policy.rewards(rr.recipe(policy.recipe, policy.settings, hardened=True))
+        for policy in POLICIES
+    }
+    assert [name for name, (honest, attacked) in rewards.items() if attacked >= honest] == []
 
 
 # --- false negatives ---------------------------------------------------------------------------
@@ -198,14 +157,19 @@ READERS: tuple[tuple[str, Any, dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("reader"), READERS, ids=lambda r: "-".join([r[0], *r[2].values()]))
-@pytest.mark.parametrize(("answer", "gold", "option"), SAME)
-def test_right_in_another_notation(reader: Any, answer: str, gold: str, option: str) -> None:
+@pytest.mark.parametrize("reader", READERS, ids=lambda r: "-".join([r[0], *r[2].values()]))
+def test_right_in_another_notation(reader: Any) -> None:
+    wrong = [each for each in SAME if _is_read(reader, *each) is False]
+    assert wrong == []
+
+
+def _is_read(reader: Any, answer: str, gold: str, option: str) -> bool | None:
+    """Return whether a recipe takes an answer as right, or None where the pair does not apply."""
     recipe, shape, settings = reader
     if answer in ALONE and shape not in (arena, tagged, boxed, lear):
-        return
+        return None
     if (answer, recipe) == ("Paris [1][2].", "ground-grpo"):
-        return  # one of the two documents is superfluous
+        return None  # one of the two documents is superfluous
     built = rr.recipe(
         recipe, settings | ({"accuracy.normalizer": option} if option else {}), hardened=True
     )
@@ -214,7 +178,7 @@ def test_right_in_another_notation(reader: Any, answer: str, gold: str, option: 
     if recipe == "ground-grpo":
         row["documents"] = [{"id": n, "text": f"It is {gold}: {answer}."} for n in (1, 2)]
         row["supporting"] = [1, 2]
-    assert built([rollout_of(built, row)])[0].correct == 1.0
+    return built([rollout_of(built, row)])[0].correct == 1.0
 
 
 ASSERTED = (
@@ -222,12 +186,6 @@ ASSERTED = (
     "(Paris)", "“Paris”", "« Paris »", "Paris[1].", "Final answer: Paris", "答案是Paris。",
     "The capital of France is Paris.", "It is Paris [1].",
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("answer", ASSERTED)
-def test_asserted_answers_are_correct(answer: str) -> None:
-    built = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)
-    assert built([rollout_of(built, {"response": boxed(answer)})])[0].correct == 1.0
 
 
 IN_PROSE = (
@@ -251,11 +209,15 @@ IN_PROSE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("answer", IN_PROSE)
-def test_a_right_answer_in_prose_is_not_decided_wrong(answer: str) -> None:
+def test_right_answers_are_not_decided_wrong() -> None:
     built = rr.recipe("truthrl", {"verifier": "substring"}, hardened=True)
-    details = built([rollout_of(built, {"response": boxed(answer)})])[0].details
-    assert details["decision"] in ("right", "undecided")
+    answers = (*ASSERTED, *IN_PROSE)
+    scores = built([rollout_of(built, {"response": boxed(answer)}) for answer in answers])
+    assert [
+        answer
+        for answer, score in zip(answers, scores, strict=True)
+        if score.details["decision"] == "wrong" or (answer in ASSERTED and score.correct != 1.0)
+    ] == []
 
 
 @pytest.mark.parametrize(

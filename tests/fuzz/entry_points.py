@@ -35,8 +35,14 @@ from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.latex import plain_latex
-from rag_rewards.text.normalize import Unicode, squad
-from rag_rewards.text.refusal import abstained, refusal_similarity, strict_refusal
+from rag_rewards.text.lengths import auto_length, first_words, words
+from rag_rewards.text.normalize import Unicode, squad, triviaqa
+from rag_rewards.text.refusal import (
+    abstained,
+    refusal_similarity,
+    strict_refusal,
+    trust_score_refusal,
+)
 from rag_rewards.text.response import read_response
 from rag_rewards.text.sections import SectionStyle, Tags, cut
 from rag_rewards.text.statements import statements
@@ -161,7 +167,8 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "decision, the text itself": lambda text: decide(text, [new(text), text, "Paris"]),
     "lenient": lambda text: lenient_match(text, ["Paris", "May 5, 1999"], QUESTION),
     "lenient, gold": lambda text: lenient_match("Paris", [new(text), "Paris"], new(text)),
-    "normalized": lambda text: (FOLDING(text), squad(text), shown(text)),
+    "normalized": lambda text: (FOLDING(text), squad(text), triviaqa(text), shown(text)),
+    "lengths": lambda text: (words(text), auto_length(text), first_words(text, 1 << 20)),
     "sections and thinking": sections,
     "boxes and LaTeX": boxes,
     "citations": citations,
@@ -171,7 +178,9 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     ),
     "refusals": lambda text: (
         strict_refusal(text, refusal_similarity),
+        trust_score_refusal(text),
         abstained(text),
+        abstained(text, alone=True),
         declines(text, ["Paris"]),
         paraphrases(text, QUESTION),
         explains(text, QUESTION),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import growth
 import pytest
 from entry_points import ENTRY_POINTS, RECIPES
 from fuzz_checks import outcome
-from growth import assert_exponent, exponent
+from growth import assert_linear
 from hostile_texts import FAMILIES
 
 from rag_rewards.cli.recipe_options import parse_settings
@@ -18,33 +19,72 @@ from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error
 from rag_rewards.rows.columns import label_fields, rollout_from_columns, to_builtins
 
-MOST_RULES = ("decision, letters", "sections and thinking", "search agents", "rows")
-"""The entry points that the fast tests use."""
-LARGE, SMALL = 1 << 15, 1 << 12
+READERS = {**ENTRY_POINTS, **RECIPES}
+MOST_RULES = (
+    *("decision, letters", "sections and thinking", "search agents", "rows"),
+    *("arena, hardened", "ground-grpo, hardened", "ctrl-rag, hardened"),
+)
+"""The readers that the fast tests use."""
+LARGE, SMALL = 1 << 15, 1 << 13
+MEGABYTE = 1 << 20
+WORST = {
+    "sections and thinking": ("answers", "thought pairs"),
+    "boxes and LaTeX": ("nested braces", "braces"),
+    "citations": ("citations",),
+    "statements": ("citations", "chinese", "mixed quotes", "newlines"),
+    "normalized": ("ligatures", "spelled numbers", "initials", "mark pairs"),
+    "refusals": ("refusals", "chinese", "newlines"),
+    "lenient": ("words", "spelled numbers", "chinese"),
+    "decision, a city": ("end of sequence", "chinese", "far mentions", "slashes", "mentions"),
+}
+"""The slowest families of texts, by reader."""
 
 
-def superlinear(function, families, largest):
-    """Return the families of texts for which the time of a function grows too fast."""
+def superlinear(name, families, largest):
+    """Return the families of texts for which the time of a reader grows too fast."""
+    function = READERS[name]
     function("A first call. É up [1].")
     faults = {}
-    for name, family in families.items():
+    for family in families:
         try:
-            assert_exponent(lambda size, family=family: function(family(size)), largest)
+            assert_linear(lambda size, make=FAMILIES[family]: function(make(size)), largest)
         except AssertionError as error:
-            faults[name] = str(error)
+            faults[family] = str(error)
     return faults
 
 
 @pytest.mark.parametrize("name", MOST_RULES)
 def test_time_grows_linearly(name):
-    assert superlinear(ENTRY_POINTS[name], FAMILIES, SMALL) == {}
+    assert superlinear(name, FAMILIES, SMALL) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*ENTRY_POINTS, *RECIPES])
-def test_time_of_all_entry_points_grows_linearly(name):
-    function = {**ENTRY_POINTS, **RECIPES}[name]
-    assert superlinear(function, FAMILIES, LARGE) == {}
+@pytest.mark.parametrize("largest", [SMALL, LARGE])
+@pytest.mark.parametrize("name", READERS)
+def test_time_of_all_entry_points_grows_linearly(name, largest):
+    """A decision reads at most 10,000 characters, so that a large text is not enough."""
+    assert superlinear(name, FAMILIES, largest) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORST)
+def test_a_megabyte_takes_linear_time(name):
+    assert superlinear(name, WORST[name], MEGABYTE) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORST)
+def test_memory_is_bounded(name):
+    size = MEGABYTE // 16
+    for family in WORST[name]:
+        text = FAMILIES[family](size)
+        tracemalloc.start()
+        try:
+            READERS[name](text)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 200 * size + MEGABYTE, family
 
 
 # --- hostile shapes of rows -------------------------------------------------------------------
@@ -92,7 +132,7 @@ def read_row(row):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_time_grows_linearly_with_the_parts_of_a_row(shape):
-    assert_exponent(lambda n: read_row(SHAPES[shape](n)), 4096)
+    assert_linear(lambda n: read_row(SHAPES[shape](n)), 8192)
 
 
 def test_time_grows_linearly_with_the_gold_answers():
@@ -102,29 +142,24 @@ def test_time_grows_linearly_with_the_gold_answers():
         gold = [[f"Paris {i}", f"Rome{i}?"] for i in range(n)]
         decide("It is Oslo1 and Rome9. " * n, gold)
 
-    assert_exponent(find, 512)
+    assert_linear(find, 1024)
 
 
 @pytest.mark.parametrize(
     "piece", ["<div>", "<table><tr><td>", "<!--", "<p>a", "&amp;", "<script>", "<a href='", "<td>a"]
 )
 def test_time_grows_linearly_with_a_web_page(piece):
-    assert_exponent(lambda size: page_text(piece * (size // len(piece))), 1 << 16)
+    assert_linear(lambda size: page_text(piece * (size // len(piece))), 1 << 16)
 
 
 @pytest.mark.parametrize("piece", ["a, ", "{a: ", "- a\n", "a: b\n", "&x a ", "'", "? "])
 def test_time_grows_linearly_with_a_setting(piece):
     """PyYAML looks ahead 1,024 characters for the end of a key."""
-    assert_exponent(lambda n: parse_settings(["a=[" + piece * (n // len(piece))]), 1 << 15)
+    assert_linear(lambda n: parse_settings(["a=[" + piece * (n // len(piece))]), 1 << 15)
 
 
 def test_a_quadratic_time_is_recognized(monkeypatch):
-    def quadratic(size):
-        return sum(sum(range(size)) for _ in range(size))
-
-    # Other processes can disturb a measurement.
-    assert any(1.7 < exponent(quadratic, [1 << 9, 1 << 10, 1 << 11]) < 2.3 for _ in range(20))
-    monkeypatch.setattr(growth, "seconds", lambda run, size: 1e-9 * run(size))
-    assert_exponent(lambda size: size**1.4, 1 << 11)
-    with pytest.raises(AssertionError, match=r"grows with the exponent 2\.00, above 1\.5"):
-        assert_exponent(lambda size: size**2, 1 << 11)
+    monkeypatch.setattr(growth, "seconds", lambda run, size: 1e-6 * run(size))
+    assert_linear(lambda size: size**1.4, 1 << 14)
+    with pytest.raises(AssertionError, match="more than 24 times the time of an eighth"):
+        assert_linear(lambda size: size**2, 1 << 14)

@@ -20,23 +20,6 @@ PIECES = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", PIECES)
-def test_the_time_is_linear_in_the_answer(piece: str) -> None:
-    assert_linear(lambda size: decide(piece * (size // len(piece)), ["Paris"]), LONGEST_ANSWER)
-    assert_linear(lambda size: decide(piece * (size // len(piece)), ["Paris"]), 1 << 20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("piece", PIECES)
-def test_the_time_is_linear_in_a_gold_answer_and_in_the_question(piece: str) -> None:
-    def run(size: int) -> None:
-        text = piece * (size // len(piece))
-        decide("It is 5 Paris", ["Paris", text], text)
-
-    assert_linear(run, 1 << 20)
-
-
-@pytest.mark.slow
 def test_the_time_is_linear_in_the_number_of_aliases() -> None:
     def run(size: int) -> None:
         decide("5 Names 77 x", [f"Name {number} {size}" for number in range(size)])

@@ -77,4 +77,4 @@ def test_recipes_with_exact_answers(name: str, hardened: bool) -> None:
 
 def test_the_time_is_linear() -> None:
     required = [[f"alias {n}, {m}" + ", x" * m for m in range(5)] for n in range(12)]
-    assert_linear(lambda size: list_match("a, b and c; " * size, [["a"], *required]), 50_000)
+    assert_linear(lambda size: list_match("a, b and c; " * size, [["a"], *required]), 10_000)

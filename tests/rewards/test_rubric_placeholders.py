@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from growth import assert_linear
+from growth import assert_linear, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,9 +54,10 @@ def test_similar_texts_are_no_placeholders():
     assert filled("<E0>", {"E0": " "}) is None
 
 
-def test_a_long_chain_takes_linear_time():
+@sizes(100_000)
+def test_a_long_chain_takes_linear_time(largest):
     def run(count):
         chain = [[f"E{i}", f"E{i + 1}"] for i in range(count)]
         assert len(connected(chain, range(count))) == count
 
-    assert_linear(run, 100_000)
+    assert_linear(run, largest)

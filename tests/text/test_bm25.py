@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from growth import assert_linear
+from growth import assert_linear, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,12 +56,13 @@ def test_chunks_contain_all_words(text, count):
     assert all(len(each) == count for each in words[:-1])
 
 
-def test_long_texts_take_linear_time():
+@sizes(1_000_000)
+def test_long_texts_take_linear_time(largest):
     def run(size):
         texts = chunks("word other " * (size // 11), 64)
         best_matches("word " * (size // 5), texts, 8)
 
-    assert_linear(run, 1_000_000)
+    assert_linear(run, largest)
 
 
 @given(st.lists(TEXT, max_size=6), TEXT)

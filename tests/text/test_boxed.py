@@ -49,13 +49,13 @@ def closing(text, at):
 
 
 @given(SOUP)
-@budget(1500)
+@budget(250)
 def test_last_box_equals_the_naive_implementation(text):
     assert last_box(text) == naive_last(text)
 
 
 @given(SOUP)
-@budget(500)
+@budget(250)
 def test_first_box_is_as_in_the_authors_code(text):
     start = text.find("\\boxed{")
     end = text.find("}", start)
@@ -88,7 +88,7 @@ def naive_unwrap(text):
 
 
 @given(BRACES)
-@budget(800)
+@budget(250)
 def test_unwrap_equals_the_naive_implementation(text):
     assert unwrap(text) == naive_unwrap(text)
 

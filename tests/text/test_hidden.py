@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from growth import assert_linear
+from growth import assert_linear, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
@@ -104,7 +104,7 @@ MARKS = ["<", ">", "<!--", "-->", "<s>", "</s>", "~~", "[", "](", ")", "\\phanto
 
 
 @given(st.lists(st.sampled_from([*MARKS, " ", "\n", "||", "Paris"]), max_size=20).map("".join))
-@budget(500)
+@budget(250)
 def test_the_shown_words_are_words_of_the_text(text: str) -> None:
     assert shown(text).count("Paris") <= text.count("Paris")
     assert len(shown(text)) <= len(text) + 2 * text.count("<")
@@ -115,8 +115,9 @@ def test_the_shown_words_are_words_of_the_text(text: str) -> None:
     ["<!--", "<s>", "~~", "[](", "[a](", "\\phantom{", "||", "%a ", "<a b", "![", "\n[a]:", "{#",
      "<span hidden>", "- [ ]", "\\color{white}{", ">!", "<% "],
 )  # fmt: skip
-def test_the_time_is_linear(unit: str) -> None:
-    assert_linear(lambda size: shown(unit * (size // len(unit))), 500_000)
+@sizes(500_000)
+def test_the_time_is_linear(largest: int, unit: str) -> None:
+    assert_linear(lambda size: shown(unit * (size // len(unit))), largest)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ r"""LaTeX of a box as plain text, and the exact comparison of such a box."""
 from __future__ import annotations
 
 import pytest
-from growth import assert_linear
+from growth import assert_linear, sizes
 
 import rag_rewards as rr
 from rag_rewards.text.latex import plain_latex
@@ -89,8 +89,9 @@ def test_another_value_in_the_box(box: str, gold: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["\\text{", "{", "}", "\\", "\\frac{1}", "^{", "$", "\\'e", "{,}"])
-def test_the_time_is_linear(unit: str) -> None:
-    assert_linear(lambda size: plain_latex(unit * (size // len(unit))), 500_000)
+@sizes(500_000)
+def test_the_time_is_linear(largest: int, unit: str) -> None:
+    assert_linear(lambda size: plain_latex(unit * (size // len(unit))), largest)
 
 
 @pytest.mark.parametrize(

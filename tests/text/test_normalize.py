@@ -73,13 +73,13 @@ def original_triviaqa(text):
 
 
 @given(TEXTS)
-@budget(400)
+@budget(250)
 def test_squad_equals_the_original_code(text):
     assert squad(text) == original_squad(text)
 
 
 @given(TEXTS)
-@budget(400)
+@budget(250)
 def test_triviaqa_equals_the_original_code(text):
     assert triviaqa(text) == original_triviaqa(text)
 
@@ -90,7 +90,7 @@ def test_lower_equals_the_code_of_the_leaderboard(text):
 
 
 @given(TEXTS)
-@budget(400)
+@budget(250)
 def test_squad_and_triviaqa_are_idempotent(text):
     # Lower-casing "İ" leaves a combining dot, which is stable; nothing else grows.
     for normalize in (squad, triviaqa):

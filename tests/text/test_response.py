@@ -29,7 +29,7 @@ def naive(text):
 
 
 @given(SOUP)
-@budget(600)
+@budget(250)
 def test_strip_equals_the_naive_implementation(text):
     once = strip_end_of_sequence(text)
     assert once == naive(text)

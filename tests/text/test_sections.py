@@ -93,7 +93,7 @@ def naive(text, names, style):
 
 
 @given(SOUP, st.sampled_from(NAMES), st.sampled_from(STYLES))
-@budget(1500)
+@budget(250)
 def test_cut_equals_the_naive_implementation(text, names, style):
     result = cut(text, Tags(names, style))
     content, repeated, exact, counts = naive(text, names, style)
@@ -107,7 +107,7 @@ FILL = st.sampled_from(["", "x", " ", "\n", "\x1c", "<", "y > z"])
 
 
 @given(st.data(), st.sampled_from(NAMES), st.sampled_from(STYLES))
-@budget(500)
+@budget(250)
 def test_nearly_well_formed_text_equals_the_naive_implementation(data, names, style):
     """The same for texts that are nearly well-formed, which random text seldom is."""
     parts = [data.draw(FILL)]
@@ -126,7 +126,7 @@ def test_nearly_well_formed_text_equals_the_naive_implementation(data, names, st
 
 
 @given(SOUP)
-@budget(500)
+@budget(250)
 def test_without_thinking_equals_the_naive_implementation(text):
     assert without_thinking(text) == no_thinking(text, re.IGNORECASE)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from growth import assert_linear
+from growth import assert_linear, sizes
 
 from rag_rewards.rewards import AnswerMatch
 from rag_rewards.text.normalize import Unicode
@@ -60,5 +60,6 @@ def test_only_the_exact_metric_ignores_the_spelling() -> None:
 
 
 @pytest.mark.parametrize("unit", ["1,111", "a.", "a ", "1.", "a-", "1k"])
-def test_the_time_is_linear(unit: str) -> None:
-    assert_linear(lambda size: SPELLED(unit * (size // len(unit))), 1_000_000)
+@sizes(1_000_000)
+def test_the_time_is_linear(largest: int, unit: str) -> None:
+    assert_linear(lambda size: SPELLED(unit * (size // len(unit))), largest)

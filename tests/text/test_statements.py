@@ -48,7 +48,7 @@ def test_sentences_are_lossless(text):
 
 
 @given(SOUP, st.booleans())
-@budget(400)
+@budget(250)
 def test_statements_lose_no_word_and_no_label(text, items):
     result = statements(text, DEFAULT, items=items)
     response = [char for s in result for char in s.text if char.isalnum()]
@@ -170,7 +170,7 @@ def test_white_space_between_an_initial_and_a_full_stop(space):
         max_size=8,
     ).map("".join)
 )
-@budget(1000)
+@budget(250)
 def test_no_white_space_breaks_the_splitter(text):
     spaced = text.translate(dict.fromkeys(map(ord, WIDE_SPACES), " "))
     assert list(map(len, sentences(text))) == list(map(len, sentences(spaced)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from growth import assert_linear
+from growth import assert_linear, sizes
 
 from rag_rewards.text.url_citations import (
     before_references,
@@ -52,7 +52,8 @@ def test_headings(heading):
         "Sources:\n",
     ],
 )
-def test_hostile_texts_take_linear_time(piece):
+@sizes(1_000_000)
+def test_hostile_texts_take_linear_time(largest, piece):
     def run(size):
         text = piece * (size // len(piece))
         cited_urls(text)
@@ -62,4 +63,4 @@ def test_hostile_texts_take_linear_time(piece):
         without_dumps(text)
         without_dumps("a " * (size // 4) + "\n" + text)
 
-    assert_linear(run, 1_000_000)
+    assert_linear(run, largest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from growth import assert_linear
+from growth import assert_linear, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 from notation import PARIS, THOUGHT, answer, information, search
@@ -264,17 +264,18 @@ def test_results_of_turns_are_only_those_of_the_environment(texts, dialect):
         "\n(",
     ],
 )
-def test_a_megabyte_is_read_in_linear_time(unit, dialect):
+@sizes(1_000_000)
+def test_turns_are_read_in_linear_time(largest, unit, dialect):
     def read(size):
         text = unit * (size // len(unit))
         read_trajectory(text, None, Reading(dialect))
         read_trajectory("<search>a</search><information>" + text, None, Reading(dialect))
         decode_row({"turns": [{"text": text}, {"text": text}]}).steps(dialect)
 
-    assert_linear(read, 1_000_000)
+    assert_linear(read, largest)
 
 
-def test_ten_thousand_turns():
+def test_many_turns():
     messages = [{"role": "assistant", "content": search("a")}, {"role": "user", "content": "x"}]
 
     def read(count):
@@ -284,4 +285,4 @@ def test_ten_thousand_turns():
         assert decode_row({"turns": turns}).trajectory().searches == count
         assert len(decode_row({"response": messages * count}).steps()) == count
 
-    assert_linear(read, 10_000)
+    assert_linear(read, 2_000)
