@@ -10,7 +10,7 @@ from functools import partial
 from typing import IO
 
 from rag_rewards.errors import OptionError
-from rag_rewards.files.lines import check_line, read_line
+from rag_rewards.files.lines import check_line, read_line, with_blank_lines
 from rag_rewards.files.sinks import temporary_file_error
 from rag_rewards.files.sources import Source
 from rag_rewards.files.storage import reading
@@ -85,11 +85,8 @@ def _sorted_lines(handle: IO[bytes], check: Callable[[], None]) -> Iterator[Line
 def _copied(source: Source) -> IO[bytes]:
     """Copy the lines of a source to a temporary file, under their numbers."""
     copy = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as its reader)
-    last = 0
     try:
-        for number, line in source.lines:
-            copy.write(b"\n" * (number - last - 1) + line.rstrip(b"\r\n") + b"\n")
-            last = number
+        copy.writelines(with_blank_lines(source.lines))
         copy.seek(0)
     except OSError as error:
         with contextlib.suppress(OSError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 from rag_rewards.errors import UsageError
@@ -113,6 +113,14 @@ def numbered_lines(
         if not line.isspace():
             yield number, line
     check()
+
+
+def with_blank_lines(lines: Iterable[Line]) -> Iterator[bytes]:
+    """Yield lines with a line end, and blank lines where numbers are missing before them."""
+    last = 0
+    for number, line in lines:
+        yield b"\n" * (number - last - 1) + line.rstrip(b"\r\n") + b"\n"
+        last = number
 
 
 def read_line(handle: IO[bytes]) -> bytes:

@@ -6,9 +6,10 @@ import asyncio
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rag_rewards.models.addresses import Server
 
@@ -21,7 +22,7 @@ def _times() -> dict[str, float]:
 
 @dataclass
 class SharedState:
-    """What the calls on one event loop share. It ends with the last of them.
+    """What the simultaneous calls on one event loop share.
 
     Times are those of the monotonic clock, by the URL of the server.
 
@@ -31,7 +32,6 @@ class SharedState:
     failed   times before which a server that failed receives no request if there is another server
     idle     HTTP clients without a request, each for one request at a time: the connection pool of
              a client with several connections searches all of them at each request
-    calls    number of calls under way
     """
 
     slots: asyncio.Semaphore
@@ -39,7 +39,34 @@ class SharedState:
     causes: dict[str, str] = field(default_factory=dict)
     failed: dict[str, float] = field(default_factory=_times)
     idle: list[Any] = field(default_factory=list)
-    calls: int = 0
+
+    async def close(self) -> None:
+        """Close the HTTP clients."""
+        for connection in self.idle:
+            await connection.aclose()
+
+
+class PerLoop(Generic[_T]):
+    """An object that simultaneous calls on one event loop share. The last of them closes it."""
+
+    def __init__(self, create: Callable[[], _T], close: Callable[[_T], Awaitable[None]]) -> None:
+        self._create, self._close = create, close
+        self._objects: dict[asyncio.AbstractEventLoop, tuple[_T, int]] = {}
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[_T]:
+        """Provide the object for one call."""
+        loop = asyncio.get_running_loop()
+        shared, calls = self._objects.get(loop) or (self._create(), 0)
+        self._objects[loop] = shared, calls + 1
+        try:
+            yield shared
+        finally:
+            _, calls = self._objects.pop(loop)
+            if calls > 1:
+                self._objects[loop] = shared, calls - 1
+            else:
+                await self._close(shared)
 
 
 @dataclass

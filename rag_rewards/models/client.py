@@ -12,26 +12,21 @@ import math
 import random
 import ssl
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
-from contextlib import asynccontextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from rag_rewards.errors import BackendError, needs_extra, shorten
 from rag_rewards.evidence.gather import run_coroutine
 from rag_rewards.models.addresses import Server
-from rag_rewards.models.calls import Call, SharedState
+from rag_rewards.models.calls import Call, PerLoop, SharedState
 from rag_rewards.models.health import Health
-from rag_rewards.models.limits import Limits, RateLimit
+from rag_rewards.models.limits import Limits
 from rag_rewards.models.responses import (
     UNDECODABLE,
     HttpError,
@@ -49,6 +44,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_D = TypeVar("_D")
 MAX_BYTES = 512 << 20
 """Maximum size of a response: log-probabilities of a batch of long prompts take some 100 MB."""
 MAX_DESCRIPTION_BYTES = 1 << 20
@@ -105,9 +101,8 @@ class Client:
         with needs_extra(self.extra, "httpx"):
             import httpx  # noqa: F401
         self.health.name = self.name
-        self.request_rate = RateLimit(self.limits.requests_per_minute)
-        self.token_rate = RateLimit(self.limits.tokens_per_minute)
-        self._shared: dict[asyncio.AbstractEventLoop, SharedState] = {}
+        slots = self.limits.concurrency * len(self.servers)
+        self._shared = PerLoop(lambda: SharedState(asyncio.Semaphore(slots)), SharedState.close)
 
     @property
     def urls(self) -> str:
@@ -127,7 +122,7 @@ class Client:
     async def map(
         self,
         items: Sequence[_R],
-        work: Callable[[_R, Place], Awaitable[_T]],
+        work: Callable[[_R, Sender], Awaitable[_T]],
         *,
         load: Callable[[_R], int] = lambda item: 1,
         name: Callable[[_R], str] | None = None,
@@ -145,14 +140,16 @@ class Client:
         async def process(call: Call) -> None:
             for i, item in waiting:
                 label = name(item) if name else self.name
-                with Place(self, call, load(item), label) as place:
+                with Sender(self, call, load(item), label) as sender:
                     try:
-                        results[i] = await work(item, place)
+                        results[i] = await work(item, sender)
                     except BackendError as error:
                         results[i] = without_frames(error)
 
         if items:
-            async with self._call() as call:
+            async with self._shared.use() as shared:
+                deadline = time.monotonic() + (self.limits.deadline or math.inf)
+                call = Call(shared, self.health.start_call(), deadline)
                 at_once = min(len(items), self.limits.concurrency * len(self.servers))
                 await call.run([process(call) for _ in range(at_once)])
         for i, item in enumerate(items):
@@ -161,14 +158,14 @@ class Client:
                 results[i] = HttpError(f"{label}: {self.deadline} is over")
         return [results[i] for i in range(len(items))]
 
-    async def one(self, work: Callable[[Place], Awaitable[_T]]) -> _T:
+    async def one(self, work: Callable[[Sender], Awaitable[_T]]) -> _T:
         """Call `work` with a server, and return its result. Raises its error."""
-        (result,) = await self.map([None], lambda _, place: work(place))
+        (result,) = await self.map([None], lambda _, sender: work(sender))
         if isinstance(result, Exception):
             raise result
         return result
 
-    def one_sync(self, work: Callable[[Place], Awaitable[_T]]) -> _T:
+    def one_sync(self, work: Callable[[Sender], Awaitable[_T]]) -> _T:
         """Return the same as `one`, for callers without an event loop. Each server is tried once.
 
         Raises the error of the last server, after at most 10 seconds for each.
@@ -202,24 +199,6 @@ class Client:
             text = text.replace(value.partition(" ")[2] or value, "***")
         return shorten(text, length)
 
-    @asynccontextmanager
-    async def _call(self) -> AsyncIterator[Call]:
-        loop, limits = asyncio.get_running_loop(), self.limits
-        shared = self._shared.get(loop)
-        if shared is None:
-            slots = asyncio.Semaphore(limits.concurrency * len(self.servers))
-            shared = self._shared[loop] = SharedState(slots)
-        shared.calls += 1
-        deadline = time.monotonic() + (limits.deadline or math.inf)
-        try:
-            yield Call(shared, self.health.start_call(), deadline)
-        finally:
-            shared.calls -= 1
-            if not shared.calls:
-                del self._shared[loop]
-                for connection in shared.idle:
-                    await connection.aclose()
-
     def new_connection(self) -> httpx.AsyncClient:
         """Return an HTTP client for one request at a time."""
         import httpx
@@ -227,6 +206,37 @@ class Client:
         connect = min(_CONNECT_S, self.limits.timeout)
         timeout = httpx.Timeout(None, connect=connect)
         return httpx.AsyncClient(verify=self.tls, headers=dict(self.headers), timeout=timeout)
+
+
+class ModelServers(ABC, Generic[_D]):
+    """A model on servers, whose description is requested once, before its first use."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._description: _D | None = None
+
+    @abstractmethod
+    async def _describe(self, sender: Sender) -> _D:
+        """Request the description from a server. BackendError for one without such a model."""
+
+    async def _described(self) -> _D:
+        if self._description is None:
+            self._description = await self._client.one(self._describe)
+        return self._description
+
+    def _described_sync(self) -> _D:
+        """Return the same as `_described`, for callers without an event loop."""
+        if self._description is None:
+            self._description = self._client.one_sync(self._describe)
+        return self._description
+
+    @property
+    def health(self) -> Health:
+        """The health of the servers."""
+        return self._client.health
+
+    async def close(self) -> None:
+        """Do nothing: no connection is kept open between calls."""
 
 
 def without_frames(error: BackendError) -> BackendError:
@@ -245,8 +255,8 @@ class _Attempts:
 
 
 @dataclass
-class Place:
-    """The server for the requests of one item. It changes when the server fails.
+class Sender:
+    """Sends the requests of one item to a server, which changes when it fails.
 
     `name` is the beginning of messages about the item.
     """
@@ -257,7 +267,7 @@ class Place:
     name: str
     server: Server = field(init=False)
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> Sender:
         self._choose()
         return self
 
@@ -284,10 +294,8 @@ class Place:
         """Return an error of this item."""
         return HttpError(f"{self.name}: {reason}", status)
 
-    async def post(self, path: str, body: Any, answer: type[_T], *, tokens: int = 0) -> _T:
+    async def post(self, path: str, body: Any, answer: type[_T]) -> _T:
         """Send JSON (bytes are JSON) with POST, and decode the response as `answer`.
-
-        tokens  amount of the token rate, which a failed attempt returns
 
         Raises HttpError for a status 4xx, and, with the status 200, for a response of another form
         or above the maximum size; BackendUnavailable while the servers fail; and BackendError for a
@@ -300,7 +308,7 @@ class Place:
             raise BackendError(
                 f"{self.name}: a text contains half of a surrogate pair: remove it"
             ) from None
-        return await self._request(_Request("POST", path, content, tokens), answer)
+        return await self._request(_Request("POST", path, content), answer)
 
     async def get(self, paths: Sequence[str], answer: type[_T]) -> _T:
         """Send GET to the first path that the server knows, and decode the response, as `post`."""
@@ -316,7 +324,7 @@ class Place:
         attempts = _Attempts(self.client.health.successes)
         while True:
             async with self.call.shared.slots:
-                await self._wait_for_turn(request)
+                await self._wait_for_server()
                 # Another request of the item can change the server while this one is in progress.
                 server = self.server
                 try:
@@ -325,46 +333,27 @@ class Place:
                     failure = fault
             await self._wait_to_retry(server, attempts, failure)
 
-    async def _wait_for_turn(self, request: _Request) -> None:
-        """Wait until the rates and the servers allow a request. HttpError at the deadline.
-
-        A request that will not be sent uses nothing of the rates.
-        """
+    async def _wait_for_server(self) -> None:
+        """Wait until a server accepts a request. HttpError if that is after the deadline."""
         client, call = self.client, self.call
-        now = time.monotonic()
-        wait = max(client.request_rate.take(1, now), client.token_rate.take(request.tokens, now))
-        try:
-            await self._sleep_until(now + wait, "the limit of requests or tokens is reached")
-            while call.paused_until(self.server) > time.monotonic():
-                self._move()
+        if call.deadline <= time.monotonic():
+            raise self.error(f"{client.deadline} is over")
+        while call.paused_until(self.server) > time.monotonic():
+            self._move()
+            paused_until = call.paused_until(self.server)
+            if paused_until >= call.deadline:
                 cause = call.shared.causes.get(self.server.url, "")
-                await self._sleep_until(call.paused_until(self.server), cause)
-            client.health.check(call.number)
-        except BaseException:
-            client.request_rate.give_back(1)
-            client.token_rate.give_back(request.tokens)
-            raise
-
-    async def _sleep_until(self, moment: float, cause: str) -> None:
-        """Wait until a time. HttpError with the cause of the wait if it ends after the deadline."""
-        wait = moment - time.monotonic()
-        left = self.call.deadline - time.monotonic()
-        if left <= 0:
-            raise self.error(f"{self.client.deadline} is over")
-        if wait >= left:
-            reason = f"the next attempt would be after {self.client.deadline}"
-            raise self.error(f"{cause}; {reason}")
-        if wait > 0:
-            await asyncio.sleep(wait)
+                reason = f"the next attempt would be after {client.deadline}"
+                raise self.error(f"{cause}; {reason}")
+            await asyncio.sleep(max(paused_until - time.monotonic(), 0.0))
+        client.health.check(call.number)
 
     async def _attempt(self, server: Server, request: _Request, answer: type[_T]) -> _T:
         """Send a request once. Raises TemporaryFailure or HttpError."""
         client, started = self.client, time.monotonic()
-        is_answered = False
         try:
             response = await self._send(server, request)
             result = self._read(server, request, response, answer)
-            is_answered = True
         except TemporaryFailure as failure:
             client.health.record_failure(self._reason(failure), time.monotonic() - started)
             raise
@@ -379,8 +368,6 @@ class Place:
             raise
         finally:
             client.on_request(time.monotonic() - started)
-            if not is_answered:
-                client.token_rate.give_back(request.tokens)
         client.health.record_success(time.monotonic() - started)
         return result
 
@@ -490,9 +477,8 @@ class Place:
 
 @dataclass(frozen=True)
 class _Request:
-    """A request, as in `Place.post`."""
+    """A request, as in `Sender.post`."""
 
     method: str
     path: str
     content: bytes | None = None
-    tokens: int = 0

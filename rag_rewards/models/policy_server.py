@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -21,8 +21,7 @@ from rag_rewards.evidence.protocols import (
 )
 from rag_rewards.models.addresses import servers_of
 from rag_rewards.models.calls import run_concurrently
-from rag_rewards.models.client import Client, Place
-from rag_rewards.models.health import Health
+from rag_rewards.models.client import Client, ModelServers, Sender
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.local_models import resolve_tokenizer
 from rag_rewards.models.selfcheck import agree, selfcheck
@@ -37,6 +36,8 @@ from rag_rewards.models.sequences import (
 )
 
 _P = TypeVar("_P", bound="PolicyServer")
+_R = TypeVar("_R")
+_A = TypeVar("_A")
 Version = str | int | None
 """Version of the weights, None if unknown."""
 
@@ -55,7 +56,7 @@ class ServedModel:
     max_length: int | None
 
 
-class PolicyServer(ABC):
+class PolicyServer(ModelServers[ServedModel]):
     """A policy on one or several HTTP servers of the same model.
 
     A subclass adds the requests of its engine and the parsing of the responses.
@@ -81,9 +82,8 @@ class PolicyServer(ABC):
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self.precision = precision
         self.weight_version = weight_version
-        self._client = Client(self.engine, servers_of(url), limits or Limits(), headers)
+        super().__init__(Client(self.engine, servers_of(url), limits or Limits(), headers))
         self._tokenizer = tokenizer
-        self._model: ServedModel | None = None
 
     # --- the engine ----------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class PolicyServer(ABC):
 
     @abstractmethod
     async def _score_batch(
-        self, sequences: Sequence[TokenSequence], model: ServedModel, place: Place
+        self, sequences: Sequence[TokenSequence], model: ServedModel, sender: Sender
     ) -> list[tuple[SequenceResult, Version]]:
         """Score sequences in one request.
 
@@ -101,20 +101,17 @@ class PolicyServer(ABC):
         """
 
     @abstractmethod
-    async def _generate(self, request: GenerateRequest, place: Place) -> GenerateAnswer:
+    async def _generate(
+        self, request: GenerateRequest, model: ServedModel, sender: Sender
+    ) -> GenerateAnswer:
         """Generate one continuation."""
-
-    @property
-    def health(self) -> Health:
-        """The health of the servers."""
-        return self._client.health
 
     # --- identity ------------------------------------------------------------------------------
 
     @property
     def model_name(self) -> str:
         """Name of the served model. Sends a request to a server if it is not known yet."""
-        return self._served_model().name
+        return self._described_sync().name
 
     @property
     def fingerprint(self) -> str:
@@ -131,39 +128,37 @@ class PolicyServer(ABC):
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, loaded on first use. Raises UsageError if there is none to load."""
         if self._tokenizer is None or isinstance(self._tokenizer, str | os.PathLike):
-            folder = self._served_model().folder if self._tokenizer is None else None
+            folder = self._described_sync().folder if self._tokenizer is None else None
             self._tokenizer = resolve_tokenizer(self._tokenizer, folder)
         return self._tokenizer
 
     @property
     def max_length(self) -> int | None:
         """Maximum number of tokens of context and response, None if the server reports none."""
-        return self._served_model().max_length
+        return self._described_sync().max_length
 
     def refresh(self, weight_version: Version = None) -> None:
         """Declare that the servers have new weights. Their prefix caches must have been reset."""
-        self.weight_version, self._model = weight_version, None
+        self.weight_version, self._description = weight_version, None
 
     # --- the protocol --------------------------------------------------------------------------
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the log-probabilities of each request, or its BackendError."""
-        return await self._client.map(requests, self._score, load=count_tokens)
+        return await self._answer_each(requests, self._score, count_tokens)
 
     async def generate(
         self, requests: Sequence[GenerateRequest]
     ) -> list[GenerateAnswer | Exception]:
         """Return one continuation for each request, or its BackendError."""
-        return await self._client.map(
-            requests,
-            self._generate,
-            load=lambda request: len(request.prompt) + request.max_tokens,
+        return await self._answer_each(
+            requests, self._generate, lambda request: len(request.prompt) + request.max_tokens
         )
 
     async def selfcheck(self) -> None:
         """Check each server, and that all servers give the same values. Raises BackendError."""
         # In advance, so that no property blocks an event loop with a request.
-        await self._client.one(self._fetch_model)
+        await self._described()
         first, *others = self._client.split()
         for client in (first, *others):
             with _named_in_errors(client):
@@ -172,18 +167,34 @@ class PolicyServer(ABC):
             with _named_in_errors(client):
                 await agree(self._on(client), self._on(first))
 
-    async def close(self) -> None:  # noqa: B027 (a method of the protocol)
-        """Do nothing: no connection is kept open between calls."""
-
     # --- parts ---------------------------------------------------------------------------------
 
-    async def _score(self, request: ScoreRequest, place: Place) -> ScoreAnswer:
+    async def _answer_each(
+        self,
+        requests: Sequence[_R],
+        answer: Callable[[_R, ServedModel, Sender], Awaitable[_A]],
+        load: Callable[[_R], int],
+    ) -> list[_A | Exception]:
+        """Answer requests of the model that the servers describe. Its error is that of all."""
+        if not requests:
+            return []
+        try:
+            model = await self._described()
+        except BackendError as error:
+            return [error] * len(requests)
+        return await self._client.map(
+            requests, lambda request, sender: answer(request, model, sender), load=load
+        )
+
+    async def _score(
+        self, request: ScoreRequest, model: ServedModel, sender: Sender
+    ) -> ScoreAnswer:
         """Score a request, with the same weights for all of its values."""
-        model, version = await self._fetch_model(place), self.weight_version
-        source = self._source(model, place)
+        version = self.weight_version
+        source = self._source(model, sender)
         check_request(request, model.max_length, source)
         for _ in range(2):  # once more if the weights changed in between
-            results, versions = await self._score_sequences(request, model, place)
+            results, versions = await self._score_sequences(request, model, sender)
             if len(versions) <= 1:
                 break
         if len(versions) > 1 or self.weight_version != version:
@@ -198,7 +209,7 @@ class PolicyServer(ABC):
         )
 
     async def _score_sequences(
-        self, request: ScoreRequest, model: ServedModel, place: Place
+        self, request: ScoreRequest, model: ServedModel, sender: Sender
     ) -> tuple[list[tuple[TokenSequence, SequenceResult]], set[Version]]:
         """Score the distinct sequences; also return the weight versions of the results."""
         sequences = distinct_sequences(request)
@@ -208,7 +219,7 @@ class PolicyServer(ABC):
         for wave in waves(sequences) if self.reuses_prefixes else [sequences]:
             parts = [wave[start : start + size] for start in range(0, len(wave), size)]
             answers = await run_concurrently(
-                self._score_batch(part, model, place) for part in parts
+                self._score_batch(part, model, sender) for part in parts
             )
             for part, of_part in zip(parts, answers, strict=True):
                 for sequence, (result, version) in zip(part, of_part, strict=True):
@@ -216,9 +227,9 @@ class PolicyServer(ABC):
                     versions.add(version)
         return scored, versions
 
-    def _source(self, model: ServedModel, place: Place) -> str:
+    def _source(self, model: ServedModel, sender: Sender) -> str:
         """Return the beginning of a message about a server."""
-        return f"{self.engine} {model.name} at {place.server.url}"
+        return f"{self.engine} {model.name} at {sender.server.url}"
 
     def _on(self: _P, client: Client) -> _P:
         """Return this policy on some of its servers."""
@@ -226,15 +237,10 @@ class PolicyServer(ABC):
         policy._client = client
         return policy
 
-    async def _fetch_model(self, place: Place) -> ServedModel:
-        if self._model is None:
-            self._model = self._described_model(
-                *[await place.get(paths, kind) for paths, kind in self.model_endpoints]
-            )
-        return self._model
-
-    def _served_model(self) -> ServedModel:
-        return self._model or self._client.one_sync(self._fetch_model)
+    async def _describe(self, sender: Sender) -> ServedModel:
+        return self._described_model(
+            *[await sender.get(paths, kind) for paths, kind in self.model_endpoints]
+        )
 
 
 @contextmanager

@@ -14,17 +14,14 @@ import msgspec
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, GenerateRequest
-from rag_rewards.models.client import Place
+from rag_rewards.models.client import Sender
 from rag_rewards.models.policy_server import (
     PolicyServer,
     ServedModel,
     Version,
     sampling_parameters,
 )
-from rag_rewards.models.sequences import (
-    SequenceResult,
-    TokenSequence,
-)
+from rag_rewards.models.sequences import SequenceResult, TokenSequence
 
 # --- responses of the server ---------------------------------------------------------------------
 
@@ -100,16 +97,16 @@ class SglangServer(PolicyServer):
     # --- scoring -------------------------------------------------------------------------------
 
     async def _score_batch(
-        self, sequences: Sequence[TokenSequence], model: ServedModel, place: Place
+        self, sequences: Sequence[TokenSequence], model: ServedModel, sender: Sender
     ) -> list[tuple[SequenceResult, Version]]:
-        source = self._source(model, place)
+        source = self._source(model, sender)
         body = {
             "input_ids": [sequence.tokens for sequence in sequences],
             "sampling_params": {"max_new_tokens": 0, "temperature": 0.0},
             "return_logprob": True,
             "logprob_start_len": [len(sequence.context) - 1 for sequence in sequences],
         }
-        generations = await place.post("/generate", body, list[_Generation])
+        generations = await sender.post("/generate", body, list[_Generation])
         if len(generations) != len(sequences):
             raise BackendError(
                 f"{source}: expected {len(sequences)} answers, found {len(generations)}"
@@ -123,7 +120,9 @@ class SglangServer(PolicyServer):
 
     # --- generation ------------------------------------------------------------------------------
 
-    async def _generate(self, request: GenerateRequest, place: Place) -> GenerateAnswer:
+    async def _generate(
+        self, request: GenerateRequest, model: ServedModel, sender: Sender
+    ) -> GenerateAnswer:
         version = self.weight_version
         parameters = {
             "max_new_tokens": request.max_tokens,
@@ -133,9 +132,9 @@ class SglangServer(PolicyServer):
         if request.seed is not None:
             parameters["sampling_seed"] = request.seed
         body = {"input_ids": request.prompt, "sampling_params": parameters}
-        generation = await place.post("/generate", body, _Generation)
+        generation = await sender.post("/generate", body, _Generation)
         reason = generation.meta_info.finish_reason or _FinishReason()
-        source = f"sglang at {place.server.url}"
+        source = self._source(model, sender)
         if reason.type not in ("stop", "length"):
             raise BackendError(f"{source}: generation ended with {reason.type!r} {reason.message}")
         if generation.output_ids is None:

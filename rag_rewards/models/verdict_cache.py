@@ -63,44 +63,29 @@ def cache_key(**content: Any) -> bytes:
     return blake2b(canonical, digest_size=16, person=b"rag-rewards").digest()
 
 
-@dataclass(frozen=True)
-class VerdictCache:
-    """A file of verdicts.
+def check_cache(path: str | Path) -> str:
+    """Create the file of a cache if it does not exist, and return its path.
 
-    path         path of the file
-    max_entries  maximum number of entries, after which the oldest are deleted; None for no limit.
-                 An entry takes about 0.4 kB
-
-    No file is open between uses, so that the object can be shared, copied and forked. Raises
-    UsageError if the file cannot be opened or is not an SQLite file.
+    Raises UsageError if the file cannot be opened or is not an SQLite file.
     """
-
-    path: str | Path
-    max_entries: int | None = 1_000_000
-
-    def __post_init__(self) -> None:
-        if self.max_entries is not None and self.max_entries < 1:
-            raise UsageError(f"max_entries must be at least 1, found {self.max_entries}")
-        try:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            self.open().close()
-        except (sqlite3.Error, OSError) as error:
-            if "locked" in str(error):  # another process uses the file
-                return
-            raise UsageError(f"{self.path} cannot hold verdicts: {error}") from error
-
-    def open(self) -> Verdicts:
-        """Open a connection, for the current thread only. Raises sqlite3.Error."""
-        return Verdicts(str(self.path), self.max_entries)
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Verdicts(str(path)).close()
+    except (sqlite3.Error, OSError) as error:
+        if "locked" not in str(error):  # by another process that uses the file
+            raise UsageError(f"{path} cannot hold verdicts: {error}") from error
+    return str(path)
 
 
 class Verdicts:
-    """An open cache. Its methods raise sqlite3.Error."""
+    """An open file of verdicts, for the current thread only. Its methods raise sqlite3.Error.
 
-    def __init__(self, path: str, max_entries: int | None) -> None:
+    An entry takes about 0.4 kB.
+    """
+
+    def __init__(self, path: str) -> None:
         self.damaged = 0
         """Number of entries that could not be decoded. They are missing and can be replaced."""
-        self._max_entries = max_entries
         # Autocommit mode: transactions begin explicitly.
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
         try:
@@ -136,20 +121,11 @@ class Verdicts:
             self._connection.executemany(
                 "INSERT OR REPLACE INTO verdicts (key, entry) VALUES (?, ?)", rows
             )
-            self._prune()
             self._connection.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             raise
-
-    def _prune(self) -> None:
-        """Delete the oldest entries. Ids only grow, so the newest n entries have the last n ids."""
-        if self._max_entries is not None:
-            self._connection.execute(
-                "DELETE FROM verdicts WHERE id <= (SELECT max(id) FROM verdicts) - ?",
-                (self._max_entries,),
-            )
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
@@ -179,9 +155,9 @@ class BackgroundCache:
     `get` and `close` take a few seconds at most.
     """
 
-    def __init__(self, cache: VerdictCache) -> None:
+    def __init__(self, path: str) -> None:
         self.faults = CacheFaults()
-        self._cache = cache
+        self._path = path
         self._thread = ThreadPoolExecutor(1, "verdict-cache")
         self._store: Verdicts | None = None  # for the thread only
         self._lock = threading.Lock()  # guards the next three attributes
@@ -213,7 +189,7 @@ class BackgroundCache:
 
     def _open(self) -> Verdicts:
         if self._store is None:
-            self._store = self._cache.open()
+            self._store = Verdicts(self._path)
         return self._store
 
     def _get(self, keys: list[bytes]) -> dict[bytes, Entry]:

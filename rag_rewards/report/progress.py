@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rag_rewards.rows import Totals
-from rag_rewards.scoring.progress import Progress
+from rag_rewards.scoring.options import Progress
 
 if TYPE_CHECKING:
     from rag_rewards.evidence.exchange import EvidenceUsage

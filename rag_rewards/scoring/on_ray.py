@@ -20,9 +20,14 @@ from rag_rewards.errors import BackendError, UsageError, describe
 from rag_rewards.files.storage import is_remote
 from rag_rewards.files.version import FileVersion
 from rag_rewards.scorer import Scorer
-from rag_rewards.scoring.absolute_paths import absolute_models, absolute_path, absolute_recipe
 from rag_rewards.scoring.options import ScoreOptions
-from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
+from rag_rewards.scoring.ray_cluster import (
+    RayOptions,
+    absolute_models,
+    absolute_path,
+    absolute_recipe,
+    ray_cluster,
+)
 from rag_rewards.scoring.shard import Part, ShardJob, ShardTask
 from rag_rewards.scoring.workers import ScorerArguments, ShardWorker
 

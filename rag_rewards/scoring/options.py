@@ -1,10 +1,11 @@
-"""The options of scoring a file, and the result."""
+"""The options of scoring a file, the display of its progress, and the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from rag_rewards.errors import OptionError, RagRewardsError
 from rag_rewards.files.grouped_lines import check_grouping
@@ -124,6 +125,12 @@ class ScoreOptions:
         if self.output_format == "parts":
             return join(str(self.output), "part-*.errors.jsonl")
         return with_suffix(str(self.output), ".errors.jsonl")
+
+
+class Progress(AbstractContextManager["Progress"], Protocol):
+    """Shows the progress of a run. `position` is the number of bytes that were scored."""
+
+    def update(self, totals: Totals, position: int, usage: EvidenceUsage | None = None) -> None: ...
 
 
 @dataclass

@@ -12,12 +12,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from rag_rewards.files.lock import try_lock
 from rag_rewards.scoring.run_id import is_ray_process, rank
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover (Windows)
-    fcntl = None  # type: ignore[assignment]
 
 MAX_NAMES = 100
 """Names to try before a process has no file of its own."""
@@ -101,7 +97,7 @@ class _Lines:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         self._descriptor = os.open(path, flags, 0o666)
         self.size = os.fstat(self._descriptor).st_size
-        self.is_locked = _locked(self._descriptor)
+        self.is_locked = try_lock(self._descriptor)
 
     def write(self, lines: bytes) -> None:
         """Append lines. Raises OSError if they cannot be written: then the file is unchanged."""
@@ -149,16 +145,3 @@ def _numbered(name: str) -> str:
 
 def _tagged(path: Path, tag: str) -> Path:
     return path.with_name(f"{path.stem}.{tag}{path.suffix}")
-
-
-def _locked(descriptor: int) -> bool:
-    """Lock an open file. Return False if another process has locked it."""
-    if fcntl is None:  # pragma: no cover (Windows)
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True

@@ -18,8 +18,13 @@ from rag_rewards.files.sinks import temporary_file_error
 from rag_rewards.files.sources import chunks, open_source
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer
-from rag_rewards.scoring.options import OnOutput, OutputError, ScoreOptions, ScoringRun
-from rag_rewards.scoring.progress import Progress
+from rag_rewards.scoring.options import (
+    OnOutput,
+    OutputError,
+    Progress,
+    ScoreOptions,
+    ScoringRun,
+)
 from rag_rewards.scoring.run import score_to_output
 from rag_rewards.scoring.stream import Sink, score_as_read
 

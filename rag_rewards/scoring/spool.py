@@ -14,6 +14,7 @@ import msgspec
 
 from rag_rewards.errors import UsageError
 from rag_rewards.files.grouped_lines import sort_groups
+from rag_rewards.files.lines import with_blank_lines
 from rag_rewards.files.sources import Source
 from rag_rewards.rows import Line
 from rag_rewards.scoring.input_files import InputFile
@@ -46,18 +47,19 @@ def spool(source: Source, folder: Path, *, sort: bool) -> Spool:
     Without `sort`, blank lines keep the numbers of the lines, and an error of the source becomes
     that of the copy.
     """
-    fingerprint, error = NO_ROWS, None
-    numbers, last = array("q"), 0
+    fingerprint, error, numbers = NO_ROWS, None, array("q")
+
+    def copied_lines() -> Iterator[Line]:
+        nonlocal fingerprint
+        for number, line in sort_groups(source) if sort else source.lines:
+            fingerprint = _added(fingerprint, number, line)
+            if sort:
+                numbers.append(number)
+            yield len(numbers) if sort else number, line
+
     with open(folder / "input.jsonl", "wb") as handle:
         try:
-            for number, line in sort_groups(source) if sort else source.lines:
-                fingerprint = _added(fingerprint, number, line)
-                if sort:
-                    numbers.append(number)
-                else:
-                    handle.write(b"\n" * (number - last - 1))
-                    last = number
-                handle.write(line.rstrip(b"\r\n") + b"\n")
+            handle.writelines(with_blank_lines(copied_lines()))
         except UsageError as fault:
             if sort:
                 raise

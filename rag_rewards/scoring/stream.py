@@ -8,8 +8,7 @@ from collections.abc import Callable
 from rag_rewards.files.sinks import ErrorFile, open_output
 from rag_rewards.files.sources import open_source
 from rag_rewards.scorer import Scorer
-from rag_rewards.scoring.options import OnOutput, ScoreOptions, ScoringRun
-from rag_rewards.scoring.progress import Progress
+from rag_rewards.scoring.options import OnOutput, Progress, ScoreOptions, ScoringRun
 from rag_rewards.scoring.shard import grouping_of, line_chunks
 
 

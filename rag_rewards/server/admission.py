@@ -66,22 +66,22 @@ class Admission:
         Raises asyncio.TimeoutError at the deadline, and ClientGone if the client disconnects.
         """
         deadline = time.monotonic() + self.options.deadline
-        place = _Place(self)
+        counted = _RequestBytes(self)
         try:
-            body = await asyncio.wait_for(self._body(receive, place), self.options.deadline)
+            body = await asyncio.wait_for(self._body(receive, counted), self.options.deadline)
         except BaseException:
-            place.leave()
+            counted.leave()
             raise
         if len(body) <= INLINE_BYTES and not self.has_models:
             try:
                 return await handler(body)  # takes less time than a disconnection
             finally:
-                place.leave()
+                counted.leave()
         work = asyncio.ensure_future(handler(body))
-        work.add_done_callback(lambda _: place.leave())
+        work.add_done_callback(lambda _: counted.leave())
         return await _until_disconnect(receive, work, deadline)
 
-    async def _body(self, receive: Receive, place: _Place) -> bytes:
+    async def _body(self, receive: Receive, counted: _RequestBytes) -> bytes:
         """Return the body of a request. Raises 413 or 503 as soon as it exceeds a limit."""
         limit = int(self.options.max_body * MIB)
         parts: list[bytes] = []
@@ -90,13 +90,13 @@ class Admission:
             if message["type"] == "http.disconnect":
                 raise ClientGone
             parts.append(message.get("body", b""))
-            place.add(len(parts[-1]))
+            counted.add(len(parts[-1]))
             try:
-                if place.size > limit:
+                if counted.size > limit:
                     raise RequestError(413, "TooLarge", f"the body has more than {limit:,} bytes")
                 self.check()
             except RequestError:
-                place.leave()  # at once, so that its bytes refuse no other request
+                counted.leave()  # at once, so that its bytes refuse no other request
                 raise
             if not message.get("more_body", False):
                 return b"".join(parts)
@@ -126,8 +126,8 @@ def _never_stop() -> None:
     """Continue: a small request ends within a few milliseconds."""
 
 
-class _Place:
-    """The place of one request among those that are counted."""
+class _RequestBytes:
+    """The size of one request among those that are counted."""
 
     def __init__(self, admission: Admission) -> None:
         self.size = 0

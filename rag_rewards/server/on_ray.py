@@ -16,8 +16,12 @@ from typing import Any
 from rag_rewards.errors import OptionError, UsageError, describe, needs_extra
 from rag_rewards.loading import RecipeSource, RecipeSpec
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.scoring.absolute_paths import absolute_models, absolute_recipe
-from rag_rewards.scoring.ray_cluster import RayOptions, ray_cluster
+from rag_rewards.scoring.ray_cluster import (
+    RayOptions,
+    absolute_models,
+    absolute_recipe,
+    ray_cluster,
+)
 from rag_rewards.server.logs import LogOptions, configure_logs
 from rag_rewards.server.options import ServerOptions
 from rag_rewards.server.run import TOKEN_VARIABLE, check_address, read_token, server_of

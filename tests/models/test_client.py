@@ -18,7 +18,7 @@ from judge_server import JudgeServer, Reply, Request
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.models import client as client_module
 from rag_rewards.models.addresses import servers_of
-from rag_rewards.models.client import Client, Place
+from rag_rewards.models.client import Client, Sender
 from rag_rewards.models.health import BackendUnavailable
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.responses import HttpError
@@ -35,8 +35,8 @@ def client_of(*servers: JudgeServer, **options: Any) -> Client:
     return Client("model", servers_of([server.url for server in servers]), limits)
 
 
-async def number(_: Any, place: Place) -> int:
-    return (await place.post("/numbers", {"b": 1, "a": 2}, Numbers))["number"]
+async def number(_: Any, sender: Sender) -> int:
+    return (await sender.post("/numbers", {"b": 1, "a": 2}, Numbers))["number"]
 
 
 def numbers(client: Client, count: int = 1) -> list[int | Exception]:
@@ -108,7 +108,7 @@ def test_simultaneous_calls_share_a_wait() -> None:
     async def overlapping(client: Client) -> None:
         under_way = asyncio.ensure_future(client.map([0], number))
         await asyncio.sleep(0)
-        (shared,) = client._shared.values()
+        ((shared, _),) = client._shared._objects.values()
         while not any(shared.paused.values()):
             await asyncio.sleep(0.002)
         assert await client.map([1], number) == [7]
@@ -132,8 +132,8 @@ def test_a_postponed_request_is_no_attempt_while_others_are_answered() -> None:
     """Another item is answered between two attempts of item 0."""
     items: list[int] = []
 
-    async def send(item: int, place: Place) -> int:
-        return (await place.post("/numbers", {"item": item}, Numbers))["number"]
+    async def send(item: int, sender: Sender) -> int:
+        return (await sender.post("/numbers", {"item": item}, Numbers))["number"]
 
     def behave(request: Request) -> Reply:
         items.append(request.body["item"])
@@ -163,7 +163,7 @@ def test_a_paused_server_receives_nothing_while_another_works() -> None:
 # --- failures of all requests --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [401, 402, 301])
+@pytest.mark.parametrize("status", [401, 402, 404, 405, 301])
 def test_a_refusal_of_all_requests_ends_the_call(status: int) -> None:
     behave = first_then(*[Reply(status=status, raw=b"no")] * 4)
     with JudgeServer(behave) as server:
@@ -207,8 +207,8 @@ def test_equal_bodies_have_equal_bytes() -> None:
 
 
 def test_an_unknown_path_can_be_a_page() -> None:
-    async def describe(place: Place) -> Numbers:
-        return await place.get(("/info", "/models"), Numbers)
+    async def describe(sender: Sender) -> Numbers:
+        return await sender.get(("/info", "/models"), Numbers)
 
     def behave(request: Request) -> Reply:
         return OK if request.path == "/models" else Reply(raw=b"<html>")
@@ -223,7 +223,7 @@ def test_a_server_without_a_response_fails_at_once_without_an_event_loop(
 ) -> None:
     client = Client("model", servers_of(unused_address), Limits(retries=8, backoff=60.0))
     with pytest.raises(BackendError, match="tried once"):
-        client.one_sync(lambda place: place.get(("/models",), Numbers))
+        client.one_sync(lambda sender: sender.get(("/models",), Numbers))
 
 
 def test_a_description_that_requires_another_key_names_the_places_of_the_key() -> None:
@@ -231,11 +231,11 @@ def test_a_description_that_requires_another_key_names_the_places_of_the_key() -
         client = client_of(server)
         client.keys = "api_key or KEY_OF_MODEL"
         with pytest.raises(HttpError, match=r"401: who\? \(check the key: api_key or KEY_OF_MODEL"):
-            client.one_sync(lambda place: place.get(("/info", "/models"), Numbers))
+            client.one_sync(lambda sender: sender.get(("/info", "/models"), Numbers))
 
 
 def test_a_server_that_responds_describes_the_model_although_others_fail() -> None:
-    describe: Any = lambda place: place.get(("/info", "/models"), Numbers)  # noqa: E731
+    describe: Any = lambda sender: sender.get(("/info", "/models"), Numbers)  # noqa: E731
     hang = Reply(condition=lambda: False)
     with (
         JudgeServer(lambda _: hang) as first,
@@ -274,7 +274,7 @@ def test_errors_keep_no_response_in_memory() -> None:
             client.max_bytes = max_bytes
             similarity = SimilarityServer(server.url, limits=client.limits)
             similarity._client = client
-            similarity._api = Api("m", 1, lambda texts, place: number(texts, place))
+            similarity._description = Api("m", 1, lambda texts, sender: number(texts, sender))
             tracemalloc.start()
             errors = numbers(client, 9)
             errors += asyncio.run(similarity.similarity([(str(i), "x") for i in range(9)]))
@@ -294,7 +294,7 @@ def test_a_query_is_in_no_message() -> None:
 
 
 def test_a_deadline_ends_a_call_whatever_its_requests_wait_for() -> None:
-    async def endless(_: Any, place: Place) -> int:
+    async def endless(_: Any, sender: Sender) -> int:
         await asyncio.Event().wait()
         return 0
 
@@ -307,7 +307,7 @@ def test_a_deadline_ends_a_call_whatever_its_requests_wait_for() -> None:
 
 
 def test_an_exception_that_is_no_backend_error_is_raised() -> None:
-    async def fail(item: int, place: Place) -> int:
+    async def fail(item: int, sender: Sender) -> int:
         raise UsageError("no folder")
 
     with JudgeServer(lambda _: OK) as server, pytest.raises(UsageError, match="no folder"):
@@ -317,7 +317,7 @@ def test_an_exception_that_is_no_backend_error_is_raised() -> None:
 def test_threads_share_a_client() -> None:
     results: list[list[int | Exception]] = []
     with JudgeServer(lambda _: OK) as server:
-        client = client_of(server, requests_per_minute=1e6, tokens_per_minute=1e6)
+        client = client_of(server)
         work = [
             threading.Thread(target=lambda: results.append(numbers(client, 20))) for _ in range(4)
         ]
@@ -325,6 +325,6 @@ def test_threads_share_a_client() -> None:
             thread.start()
         for thread in work:
             thread.join()
-        assert client._shared == {}
+        assert client._shared._objects == {}
     assert results == [[7] * 20] * 4
     assert client.health.successes == 80

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
-import json
 import re
 import sqlite3
 import sys
@@ -28,13 +27,11 @@ from rag_rewards.models import verdict_cache
 from rag_rewards.models.addresses import Address, Server
 from rag_rewards.models.health import BackendUnavailable, unavailable_cause
 from rag_rewards.models.judge_prompts import PROMPT_VERSION, judge_messages
-from rag_rewards.models.limits import RateLimit
 from rag_rewards.models.openai import JudgeUsage, OpenAIJudge
 from rag_rewards.models.openai import judge as judge_module
 from rag_rewards.models.openai.judge import MAX_BYTES
 from rag_rewards.models.openai.usage import UsageCounter, percentile
 from rag_rewards.models.responses import retry_after_seconds
-from rag_rewards.models.verdict_cache import VerdictCache
 
 YES = '{"explanation": "same", "score": 1}'
 NO = '{"explanation": "other", "score": 0}'
@@ -104,14 +101,9 @@ def test_verdicts_have_the_order_of_the_questions():
     assert server.connections <= 8
 
 
-def test_no_questions_send_no_request():
-    with JudgeServer() as server:
-        assert run(judge_at(server), []) == []
-    assert server.requests == []
-
-
 def test_the_request_body():
     with JudgeServer() as server:
+        assert run(judge_at(server), []) == []
         judge = judge_at(server, max_tokens=99, extra={"seed": 3, "chat": {"b": 1, "a": 2}})
         question = make_question(1)
         assert run(judge, [question]) == [1]
@@ -204,13 +196,6 @@ def test_a_response_changes_neither_the_request_nor_the_verdict(response):
         assert request.headers["host"].startswith("127.0.0.1:")
 
 
-@pytest.mark.parametrize("response", INJECTIONS)
-def test_a_quoted_response_does_not_change_the_verdict(response):
-    text = json.dumps({"explanation": f"The response says: {response}", "score": 0})
-    with JudgeServer(lambda _: Reply(text)) as server:
-        assert run(judge_at(server), [make_question(0, "reasoning", response)]) == [0]
-
-
 # --- faults that pass --------------------------------------------------------------------------
 
 
@@ -265,63 +250,6 @@ def test_a_missing_response_is_retried(missing):
     assert len(server.requests) == 10
 
 
-def test_retry_after_applies_to_all_requests():
-    def behave(request):
-        if request.number == 0:
-            return Reply(status=429, headers={"retry-after": "0.4"})
-        return Reply(YES)
-
-    with JudgeServer(behave) as server:
-        judge = judge_at(server, concurrency=1)
-        assert run(judge, make_questions(4)) == [1] * 4
-    first, *others = server.requests
-    assert all(request.at - first.at >= 0.4 for request in others)
-
-
-def rate_limited(per_window, window, retry_after):
-    """Return a behaviour that refuses all but the first requests of each time window."""
-    windows = Counter()
-
-    def behave(request):
-        number = int(request.at / window)
-        windows[number] += 1
-        if windows[number] > per_window:
-            return Reply(status=429, headers={"retry-after": retry_after(window)}, raw=b"slowly")
-        return Reply(YES)
-
-    return behave
-
-
-def test_questions_above_the_rate_of_the_server_are_answered_later():
-    with JudgeServer(rate_limited(8, 0.1, str)) as server:
-        judge = judge_at(server, concurrency=32, retries=2)
-        assert run(judge, make_questions(60)) == [1] * 60
-    assert judge.usage.failures == 0
-
-
-def test_a_server_that_postpones_every_request_is_asked_again_only_a_few_times():
-    behave = rate_limited(0, 0.05, str)
-    with JudgeServer(behave) as server:
-        results = run(judge_at(server, concurrency=4, retries=2), make_questions(4))
-        assert all("429" in str(result) and "tried 3 times" in str(result) for result in results)
-    assert len(server.requests) == 12
-
-
-def long_pause(request):
-    """Return a behaviour that postpones its first request by an hour, and then works."""
-    if request.number == 0:
-        return Reply(status=503, headers={"retry-after": "3600"})
-    return Reply(YES, delay=0.2)
-
-
-def test_a_long_retry_after_affects_no_later_call():
-    with JudgeServer(long_pause) as server:
-        judge = judge_at(server, deadline=60)
-        (error,) = run(judge, [make_question()])
-        assert "deadline" in str(error)
-        assert run(judge, make_questions(3)) == [1] * 3
-
-
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [("7", 7), ("0.5", 0.5), ("", 0), ("-3", 0), ("soon", 0), ("nan", 0), ("inf", 0), ("1e400", 0)],
@@ -343,6 +271,7 @@ def test_retry_after_as_a_date(monkeypatch):
     ("fault", "attempts", "shown"),
     [
         (Reply(status=500, raw=b"boom"), 4, "status 500: boom (tried 4 times)"),
+        (Reply(status=429, raw=b"slowly"), 4, "status 429: slowly (tried 4 times)"),
         (Reply(cut=True), 4, "RemoteProtocolError"),
         (Reply("I cannot say"), 3, "has no verdict: 'I cannot say'"),
         (Reply(YES, finish="length"), 3, "was cut off at max_tokens: …"),
@@ -375,8 +304,6 @@ def test_a_permanent_fault_is_an_error(fault, attempts, shown):
         failures=1,
         prompt_tokens=judge.usage.prompt_tokens,
         completion_tokens=judge.usage.completion_tokens,
-        latency_mean=judge.usage.latency_mean,
-        latency_p50=judge.usage.latency_p50,
         latency_p95=judge.usage.latency_p95,
     )
 
@@ -425,7 +352,7 @@ def test_a_response_that_expands_beyond_the_limit_fails_its_question_alone():
 )
 def test_an_impossible_number_of_tokens_counts_as_zero(tmp_path, count):
     with JudgeServer(lambda _: Reply(YES, tokens=(count, 3))) as server:
-        judge = judge_at(server, cache=tmp_path / "v.sqlite", tokens_per_minute=1e6)
+        judge = judge_at(server, cache=tmp_path / "v.sqlite")
         assert run(judge, make_questions(2)) == [1, 1]
     assert (judge.usage.prompt_tokens, judge.usage.completion_tokens) == (0, 6)
     assert judge.usage.cache_faults == 0
@@ -441,15 +368,6 @@ def test_a_failed_question_does_not_affect_others():
         assert answer == 1 if i % 5 else isinstance(answer, BackendError)
 
 
-@pytest.mark.parametrize("status", [401, 402, 404, 405, 301])
-def test_failures_of_all_questions_stop_the_requests(status):
-    with JudgeServer(lambda _: Reply(status=status)) as server:
-        answers = run(judge_at(server, concurrency=4), make_questions(500))
-    assert all(isinstance(answer, BackendError) for answer in answers)
-    assert "not sent: http" in str(answers[-1])
-    assert len(server.requests) <= 4
-
-
 @pytest.mark.parametrize(
     ("fault", "attempts"), [(Reply(status=400), 1), (Reply("hm"), 3), (Reply(status=500), 3)]
 )
@@ -461,15 +379,6 @@ def test_many_failures_in_a_row_stop_the_requests(fault, attempts):
     assert all(isinstance(answer, BackendError) for answer in answers)
     assert "32 questions in a row" in str(answers[-1])
     assert len(server.requests) <= (32 + 8) * attempts
-
-
-def test_a_call_after_a_failed_call_succeeds():
-    down = True
-    with JudgeServer(lambda _: Reply(status=401) if down else Reply(YES)) as server:
-        judge = judge_at(server)
-        assert isinstance(run(judge, [make_question()])[0], BackendError)
-        down = False
-        assert run(judge, [make_question()]) == [1]
 
 
 def test_a_call_that_starts_after_the_failure_of_another_one_asks_the_server():
@@ -563,21 +472,6 @@ def test_the_key_is_in_no_message():
     assert "secret" not in f"{error} {judge!r} {judge.fingerprint}"
 
 
-def test_a_key_in_the_address_is_in_no_message():
-    with JudgeServer(lambda _: Reply(status=404)) as server:
-        judge = OpenAIJudge("m", base_url=f"{server.url}?key=s3cret")
-        (error,) = run(judge, [make_question()])
-    assert server.requests[0].path == "/v1/chat/completions?key=s3cret"
-    assert "s3cret" not in f"{error} {judge!r} {judge.fingerprint}"
-
-
-@pytest.mark.parametrize("password", ["s3cret", "s3/cret", "s3?cret", "12/3"])
-def test_a_password_in_an_invalid_address_is_in_no_message(password):
-    with pytest.raises(UsageError) as caught:
-        OpenAIJudge("m", base_url=f"http://me:{password}@host/v1")
-    assert "3" not in str(caught.value)
-
-
 # --- limits ------------------------------------------------------------------------------------
 
 
@@ -594,71 +488,12 @@ def test_simultaneous_calls_share_the_limit_of_requests():
     assert server.connections <= 5
 
 
-def test_requests_per_minute_are_limited():
-    with JudgeServer() as server:
-        judge = judge_at(server, requests_per_minute=1200)  # 20 a second, and 20 at once
-        start = time.monotonic()
-        for part in (make_questions(30)[:15], make_questions(30)[15:]):  # two loops, one limit
-            assert run(judge, part) == [1] * 15
-    assert max(request.at for request in server.requests) - start >= 0.49  # 10 at 20 a second
-
-
-def test_tokens_per_minute_are_limited():
-    with JudgeServer(lambda _: Reply(YES, tokens=(500, 0))) as server:
-        judge = judge_at(server, tokens_per_minute=600_000, max_tokens=9000, concurrency=1)
-        assert run(judge, make_questions(5)) == [1] * 5
-        # The estimate of more than 45,000 tokens is corrected to 2,500, at 10,000 per second.
-        assert judge._client.token_rate._paid_until - time.monotonic() <= 0.25
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Reply(status=401),
-        Reply(status=429),
-        Reply(status=503),
-        Reply(cut=True),
-        Reply(hang=True),
-        Reply(raw=b"<html>busy</html>"),
-        Reply(raw=b"x" * (MAX_BYTES + 1)),
-    ],
-    ids=["401", "429", "503", "cut", "hang", "page", "large"],
-)
-def test_the_tokens_of_a_failed_attempt_are_returned(fault):
-    with JudgeServer(lambda _: fault) as server:
-        judge = judge_at(server, tokens_per_minute=60, retries=0, timeout=0.5 if fault.hang else 60)
-        (error,) = run(judge, [make_question()])
-    assert isinstance(error, BackendError)
-    # The estimate of more than 1,000 tokens would last for more than 1,000 seconds.
-    assert judge._client.token_rate._paid_until <= time.monotonic()
-
-
-def test_the_tokens_of_a_cancelled_call_are_returned():
-    async def cancelled(judge):
-        call = asyncio.ensure_future(judge.judge(make_questions(2)))
-        while not server.requests:  # the other question waits for the limit
-            await asyncio.sleep(0.002)
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-
-    with JudgeServer(lambda _: Reply(hang=True)) as server:
-        judge = judge_at(server, tokens_per_minute=60, requests_per_minute=60)
-        asyncio.run(cancelled(judge))
-        gc.collect()
-    assert judge._client.token_rate._paid_until <= time.monotonic()
-    assert judge._client.request_rate._paid_until <= time.monotonic() + 1  # of the one that is sent
-
-
 class SlowInt(int):
-    """A number whose addition and comparison let other threads run."""
+    """A number whose addition lets other threads run."""
 
     def __radd__(self, other):
         time.sleep(0.001)
         return int(self) + other
-
-    def __gt__(self, other):
-        time.sleep(0.001)
-        return int(self) > other
 
 
 def in_threads(work, count=8):
@@ -669,14 +504,8 @@ def in_threads(work, count=8):
         thread.join(WAIT_SECONDS)
 
 
-def test_threads_share_a_rate():
-    limit = RateLimit(60)
-    in_threads(lambda: [limit.take(1, SlowInt(0)) for _ in range(5)])
-    assert limit._paid_until == 40.0
-
-
 def test_threads_share_a_counter_of_usage():
-    counter = UsageCounter(None)
+    counter = UsageCounter()
     in_threads(lambda: [counter.add(requests=SlowInt(1), failures=1) for _ in range(5)])
     assert (counter.usage().requests, counter.usage().failures) == (40, 40)
 
@@ -685,27 +514,6 @@ def test_threads_share_the_load_of_a_server():
     load = Server(Address("http://a"))
     in_threads(lambda: [load.add_load(SlowInt(1)) for _ in range(5)])
     assert load.tokens == 40
-
-
-def test_a_rate_holds_over_a_minute():
-    pace, now, used = RateLimit(90), 1000.0, []
-    while now < 1180:
-        now += pace.take(1, now)
-        used.append(now)
-    for start in used:
-        assert sum(start <= at < start + 60 for at in used) <= 90 + 2
-
-
-def test_a_large_amount_passes_and_delays_later_ones():
-    pace = RateLimit(60)
-    assert [pace.take(30, 0.0), pace.take(1, 0.0)] == [0.0, 30.0]
-    pace.give_back(20)
-    assert pace.take(1, 0.0) == 11.0
-
-
-def test_no_limit_causes_no_wait():
-    pace = RateLimit(None)
-    assert {pace.take(10**9, 5.0) for _ in range(9)} == {0.0}
 
 
 # --- votes -------------------------------------------------------------------------------------
@@ -747,7 +555,7 @@ def test_a_second_run_sends_no_request(tmp_path):
     with JudgeServer(lambda r: Reply(YES if answer_of(r) % 2 else NO)) as server:
         first = run(judge_at(server, cache=path), make_questions(40))
     assert len(server.requests) == 40
-    again = judge_at(server, cache=VerdictCache(path))  # the server is gone
+    again = judge_at(server, cache=path)  # the server is gone
     assert run(again, make_questions(40)) == first == [i % 2 for i in range(40)]
     tokens = {"cached_prompt_tokens": 40 * 100, "cached_completion_tokens": 40 * 10}
     assert again.usage == JudgeUsage(verdicts=40, cache_hits=40, **tokens)
@@ -858,22 +666,20 @@ def test_verdicts_before_the_deadline_are_cached(tmp_path):
 def test_usage():
     replies = [Reply("hm", tokens=(7, 3)), Reply(status=500), Reply(YES, tokens=(100, 10))]
     with JudgeServer(lambda r: replies[r.number]) as server:
-        judge = judge_at(server, prices=(2.0, 10.0))
-        assert judge.usage == JudgeUsage(cost=0.0)
+        judge = judge_at(server)
+        assert judge.usage == JudgeUsage()
         assert run(judge, [make_question()]) == [1]
     usage = judge.usage
     assert (usage.requests, usage.verdicts, usage.failures, usage.cache_hits) == (3, 1, 0, 0)
     assert (usage.prompt_tokens, usage.completion_tokens) == (107, 13)
-    assert usage.cost == pytest.approx((107 * 2 + 13 * 10) / 1e6)
-    assert 0 < usage.latency_p50 <= usage.latency_p95
-    assert 0 < usage.latency_mean <= usage.latency_p95
+    assert usage.latency_p95 > 0
 
 
 def test_a_server_without_token_counts():
     with JudgeServer(lambda _: Reply(YES, tokens=None)) as server:
         judge = judge_at(server)
         assert run(judge, [make_question()]) == [1]
-    assert (judge.usage.prompt_tokens, judge.usage.cost) == (0, None)
+    assert judge.usage.prompt_tokens == 0
 
 
 @pytest.mark.parametrize(
@@ -890,7 +696,7 @@ def test_a_new_loop_for_every_batch():
         for i in range(5):
             assert run(judge, make_questions(10)[i:]) == [1] * (10 - i)
             gc.collect()
-            assert judge._client._shared == {}
+            assert judge._client._shared._objects == {}
         asyncio.run(judge.close())
         assert run(judge, [make_question()]) == [1]
 
@@ -942,8 +748,6 @@ def test_the_fingerprint(options, fingerprint):
         {"max_tokens": 0},
         {"timeout": 0},
         {"deadline": -1},
-        {"requests_per_minute": 0},
-        {"tokens_per_minute": 0},
         {"retries": -1},
         {"backoff": -1},
         {"extra": {"model": "x"}},

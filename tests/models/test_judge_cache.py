@@ -24,16 +24,17 @@ from rag_rewards.models.verdict_cache import (
     BackgroundCache,
     CacheFaults,
     Entry,
-    VerdictCache,
+    Verdicts,
     cache_key,
+    check_cache,
 )
 
 WRITER = """
 import sys
 from contextlib import closing
-from rag_rewards.models.verdict_cache import Entry, VerdictCache, cache_key
+from rag_rewards.models.verdict_cache import Entry, Verdicts, cache_key, check_cache
 path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with closing(VerdictCache(path).open()) as store:
+with closing(Verdicts(check_cache(path))) as store:
     for i in range(count):
         store.put({cache_key(writer=name, i=i): Entry(i % 2, text=f"{name} {i}")})
         print(i, flush=True)
@@ -53,6 +54,10 @@ def writer(path, name, count):
     )
 
 
+def opened(path):
+    return Verdicts(check_cache(path))
+
+
 def key(i):
     return cache_key(i=i)
 
@@ -63,18 +68,18 @@ def read(store, keys):
 
 def test_another_connection_reads_the_entries(path):
     entry = Entry(1, 12, 3, "it says — “yes”")
-    cache = VerdictCache(path)
-    with closing(cache.open()) as one, closing(cache.open()) as two:
+    cache = check_cache(path)
+    with closing(Verdicts(cache)) as one, closing(Verdicts(cache)) as two:
         one.put({key(1): entry})
         assert read(two, [key(1), key(2), key(1)]) == {key(1): entry}
         one.put({key(1): Entry(0)})
         assert read(two, [key(1)]) == {key(1): Entry(0)}
-    with closing(VerdictCache(str(path)).open()) as again:
+    with closing(opened(path)) as again:
         assert read(again, [key(1)]) == {key(1): Entry(0)}
 
 
 def test_many_keys_in_one_call(path):
-    with closing(VerdictCache(path).open()) as store:
+    with closing(opened(path)) as store:
         for i in range(1201):
             store.put({key(i): Entry(i % 2)})
         found = read(store, (key(i) for i in range(2000)))
@@ -82,12 +87,12 @@ def test_many_keys_in_one_call(path):
 
 
 def test_no_keys(path):
-    with closing(VerdictCache(path).open()) as store:
+    with closing(opened(path)) as store:
         assert read(store, []) == {}
 
 
 def test_a_long_output_is_truncated(path):
-    with closing(VerdictCache(path).open()) as store:
+    with closing(opened(path)) as store:
         store.put({key(1): Entry(1, text="é" * 1_000_000)})
         assert read(store, [key(1)])[key(1)].text == "é" * 2000
 
@@ -121,12 +126,12 @@ class Trap:
     ],
 )
 def test_a_broken_entry_is_missing(path, value):
-    cache = VerdictCache(path)
-    with closing(cache.open()) as store:
+    cache = check_cache(path)
+    with closing(Verdicts(cache)) as store:
         store.put({key(1): Entry(1)})
         store.put({key(2): Entry(0)})
     overwrite(path, key(1), value)
-    with closing(cache.open()) as store:
+    with closing(Verdicts(cache)) as store:
         assert read(store, [key(1), key(2)]) == {key(2): Entry(0)}
         assert store.damaged == 1
         store.put({key(1): Entry(1)})
@@ -139,11 +144,11 @@ def overwrite(path, of, value):
 
 
 def test_the_cache_does_not_unpickle(path, tmp_path):
-    cache, folder = VerdictCache(path), tmp_path / "trap"
-    with closing(cache.open()) as store:
+    cache, folder = check_cache(path), tmp_path / "trap"
+    with closing(Verdicts(cache)) as store:
         store.put({key(1): Entry(1)})
     overwrite(path, key(1), pickle.dumps(Trap(str(folder))))
-    with closing(cache.open()) as store:
+    with closing(Verdicts(cache)) as store:
         assert read(store, [key(1)]) == {}
     assert not folder.exists()
 
@@ -152,16 +157,16 @@ def test_another_kind_of_file_is_rejected_unchanged(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("my notes\n" * 1000)
     with pytest.raises(UsageError, match=r"notes\.txt cannot hold verdicts"):
-        VerdictCache(path)
+        check_cache(path)
     assert path.read_text() == "my notes\n" * 1000
 
 
 def test_an_unwritable_path_is_rejected(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError):
-        VerdictCache(tmp_path / "file" / "verdicts.sqlite")
+        check_cache(tmp_path / "file" / "verdicts.sqlite")
     with pytest.raises(UsageError):
-        VerdictCache(tmp_path)
+        check_cache(tmp_path)
 
 
 def in_background(cache, work):
@@ -186,14 +191,14 @@ def test_background_writes_can_be_read_at_once(path):
         return await store.get(map(key, range(300)))
 
     expected = {key(i): Entry(i % 2) for i in range(200)}
-    assert in_background(VerdictCache(path), work) == (expected, CacheFaults())
-    with closing(VerdictCache(path).open()) as store:
+    assert in_background(check_cache(path), work) == (expected, CacheFaults())
+    with closing(opened(path)) as store:
         assert read(store, map(key, range(300))) == expected
 
 
 def test_a_damaged_file_loses_entries_only(path):
-    cache = VerdictCache(path)
-    with closing(cache.open()) as store:
+    cache = check_cache(path)
+    with closing(Verdicts(cache)) as store:
         store.put({key(i): Entry(i % 2, text="x" * 500) for i in range(500)})
     data = bytearray(path.read_bytes())
     chance = random.Random(0)
@@ -228,7 +233,7 @@ def locked(path, how):
 def test_a_locked_file_does_not_stop_the_event_loop(path, how, readable, monkeypatch):
     monkeypatch.setattr(cache_module, "_BUSY_S", 1.0)
     turns = 0
-    with closing(VerdictCache(path).open()) as store:
+    with closing(opened(path)) as store:
         store.put({key(1): Entry(1), key(2): Entry(0)})
 
     async def work(store):
@@ -243,7 +248,7 @@ def test_a_locked_file_does_not_stop_the_event_loop(path, how, readable, monkeyp
 
     with locked(path, how):
         start = time.monotonic()
-        cache = VerdictCache(path)  # a lock is no reason to refuse the file
+        cache = check_cache(path)  # a lock is no reason to refuse the file
         entries, faults = in_background(cache, work)
         assert time.monotonic() - start < 25  # a second for each wait; not one for each entry
     assert turns > 10  # the loop turns while the thread waits for the lock
@@ -254,7 +259,7 @@ def test_a_locked_file_does_not_stop_the_event_loop(path, how, readable, monkeyp
 
 def test_entries_are_written_after_a_lock_ends(path, monkeypatch):
     monkeypatch.setattr(cache_module, "_BUSY_S", 0.05)
-    cache = VerdictCache(path)
+    cache = check_cache(path)
 
     async def work(store):
         with locked(path, "writers"):
@@ -268,27 +273,13 @@ def test_entries_are_written_after_a_lock_ends(path, monkeypatch):
     assert faults.total == 0
 
 
-@pytest.mark.parametrize("bound", [1, 10])
-def test_the_oldest_entries_are_deleted(path, bound):
-    with closing(VerdictCache(path, max_entries=bound).open()) as store:
-        for i in range(25):
-            store.put({key(i): Entry(1)})
-            assert key(i) in read(store, [key(i)])
-        assert set(read(store, map(key, range(25)))) == {key(i) for i in range(25 - bound, 25)}
-
-
-def test_max_entries_is_positive(path):
-    with pytest.raises(UsageError):
-        VerdictCache(path, max_entries=0)
-
-
 def test_a_killed_process_leaves_its_entries(path):
     process = writer(path, "a", 1_000_000)
     try:
         written = [int(process.stdout.readline()) for _ in range(300)][-1]
     finally:
         end(process)
-    with closing(VerdictCache(path).open()) as store:
+    with closing(opened(path)) as store:
         found = read(store, (cache_key(writer="a", i=i) for i in range(written + 1)))
         assert len(found) == written + 1
         assert found[cache_key(writer="a", i=7)] == Entry(1, text="a 7")
@@ -304,16 +295,16 @@ def test_processes_share_a_file(path):
     for process in processes:
         finish(process)
     assert [process.returncode for process in processes] == [0] * len(processes)
-    with closing(VerdictCache(path).open()) as store:
+    with closing(opened(path)) as store:
         for name in names:
             assert len(read(store, (cache_key(writer=name, i=i) for i in range(300)))) == 300
 
 
 def test_threads_share_a_cache(path):
-    cache = VerdictCache(path)
+    cache = check_cache(path)
 
     def write(name):
-        with closing(cache.open()) as store:
+        with closing(Verdicts(cache)) as store:
             for i in range(50):
                 store.put({cache_key(name=name, i=i): Entry(1)})
 
@@ -322,7 +313,7 @@ def test_threads_share_a_cache(path):
         thread.start()
     for thread in threads:
         thread.join()
-    with closing(cache.open()) as store:
+    with closing(Verdicts(cache)) as store:
         keys = [cache_key(name=name, i=i) for name in "abcd" for i in range(50)]
         assert len(read(store, keys)) == 200
 

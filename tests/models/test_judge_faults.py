@@ -19,7 +19,13 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.models import verdict_cache
 from rag_rewards.models.openai import OpenAIJudge
-from rag_rewards.models.verdict_cache import BackgroundCache, Entry, VerdictCache, cache_key
+from rag_rewards.models.verdict_cache import (
+    BackgroundCache,
+    Entry,
+    Verdicts,
+    cache_key,
+    check_cache,
+)
 
 GARBAGE = (b"", b"<html>502</html>", b"\xff\xfe\x00", b'{"choices": []}', b'{"choices": [{"mess')
 
@@ -135,7 +141,7 @@ def test_the_work_for_unwritten_verdicts_is_linear(tmp_path: Path, full_disk: li
     count = 300
 
     async def put_all() -> None:
-        cache = BackgroundCache(VerdictCache(tmp_path / "verdicts.db"))
+        cache = BackgroundCache(check_cache(tmp_path / "verdicts.db"))
         for i in range(count):
             cache.put(cache_key(i=i), Entry(1))
             await asyncio.sleep(0)
@@ -163,7 +169,7 @@ def test_verdicts_are_written_when_the_disk_has_room_again(
     monkeypatch.setattr(verdict_cache.Verdicts, "put", put_later)
 
     async def put_all() -> None:
-        cache = BackgroundCache(VerdictCache(path))
+        cache = BackgroundCache(check_cache(path))
         for i in range(40):
             cache.put(cache_key(i=i), Entry(1))
             await cache.get([])
@@ -172,5 +178,5 @@ def test_verdicts_are_written_when_the_disk_has_room_again(
         assert cache.faults.unwritten == 0
 
     asyncio.run(put_all())
-    with closing(VerdictCache(path).open()) as store:
+    with closing(Verdicts(str(path))) as store:
         assert len(dict(store.get(cache_key(i=i) for i in range(40)))) == 40

@@ -235,8 +235,9 @@ def test_generation():
     assert fine.token_ids == tokens
 
 
-def test_calls_run_one_after_the_other():
-    policy = VllmEngine(LLM(), groups=1)
+def test_calls_run_one_after_the_other(monkeypatch):
+    monkeypatch.setattr("rag_rewards.models.vllm.engine._GROUPS", 1)
+    policy = VllmEngine(LLM())
 
     async def many():
         return await asyncio.gather(*(policy.score([GROUP, GROUP]) for _ in range(4)))

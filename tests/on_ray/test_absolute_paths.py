@@ -6,7 +6,7 @@ import pytest
 
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.scoring.absolute_paths import absolute_models, absolute_recipe
+from rag_rewards.scoring.ray_cluster import absolute_models, absolute_recipe
 
 
 @pytest.fixture(autouse=True)

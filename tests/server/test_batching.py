@@ -29,6 +29,7 @@ from rag_rewards.testing import TableJudge
 from rag_rewards.text.boxed import last_box
 
 PLAN = RecipeSpec(recipe="truthrl")
+RUN_TEST = run_in_virtual_time
 DEADLINE = 1000.0
 """A deadline in seconds that is over only when a test sets the clock forward."""
 
@@ -63,24 +64,21 @@ def row(i: int, right: bool = True) -> dict[str, Any]:
     return {"question": f"q{i}", "response": rf"\boxed{{{answer}}}", "answers": f"a{i}"}
 
 
-def test_requests_of_many_connections_are_batched() -> None:
-    async def test() -> None:
-        judge = SlowJudge()
-        async with connect(PLAN, Models(judge=judge)) as (client, server):
-            answers = await asyncio.gather(
-                *[client.post("/score", json={"rollouts": [row(i, i % 3 > 0)]}) for i in range(60)]
-            )
-        rewards = [answer.json()["scores"][0]["reward"] for answer in answers]
-        assert rewards == [1.0 if i % 3 else -1.0 for i in range(60)]
-        assert sum(judge.calls) == 60
-        assert len(judge.calls) < 10
-        assert judge.max_running == 1
-        assert server.telemetry.status()["rollouts_waiting"] == 0
-
-    run_in_virtual_time(test())
+async def test_requests_of_many_connections_are_batched() -> None:
+    judge = SlowJudge()
+    async with connect(PLAN, Models(judge=judge)) as (client, server):
+        answers = await asyncio.gather(
+            *[client.post("/score", json={"rollouts": [row(i, i % 3 > 0)]}) for i in range(60)]
+        )
+    rewards = [answer.json()["scores"][0]["reward"] for answer in answers]
+    assert rewards == [1.0 if i % 3 else -1.0 for i in range(60)]
+    assert sum(judge.calls) == 60
+    assert len(judge.calls) < 10
+    assert judge.max_running == 1
+    assert server.telemetry.status()["rollouts_waiting"] == 0
 
 
-def test_the_status_reads_no_fingerprint_again() -> None:
+async def test_the_status_reads_no_fingerprint_again() -> None:
     """The fingerprint of a policy reads all of its weights, which would block other requests."""
 
     class CountingJudge(SlowJudge):
@@ -91,44 +89,35 @@ def test_the_status_reads_no_fingerprint_again() -> None:
             self.reads += 1
             return "counting"
 
-    async def test() -> None:
-        judge = CountingJudge()
-        async with connect(PLAN, Models(judge=judge)) as (client, _):
-            reads = judge.reads
-            for _ in range(3):
-                status = (await client.get("/status")).json()
-                assert status["loaded"]["models"] == {"judge": "counting"}
-            assert judge.reads == reads
-
-    run_in_virtual_time(test())
+    judge = CountingJudge()
+    async with connect(PLAN, Models(judge=judge)) as (client, _):
+        reads = judge.reads
+        for _ in range(3):
+            status = (await client.get("/status")).json()
+            assert status["loaded"]["models"] == {"judge": "counting"}
+        assert judge.reads == reads
 
 
-def test_several_batches_run_at_the_same_time() -> None:
-    async def test() -> None:
-        judge = SlowJudge()
-        options = {"batch_rows": 4, "in_flight": 3}
-        async with connect(PLAN, Models(judge=judge), **options) as (client, _):
-            await asyncio.gather(
-                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
-            )
-        assert judge.max_running == 3
-        assert max(judge.calls) == 4
-
-    run_in_virtual_time(test())
+async def test_several_batches_run_at_the_same_time() -> None:
+    judge = SlowJudge()
+    options = {"batch_rows": 4, "in_flight": 3}
+    async with connect(PLAN, Models(judge=judge), **options) as (client, _):
+        await asyncio.gather(
+            *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
+        )
+    assert judge.max_running == 3
+    assert max(judge.calls) == 4
 
 
-def test_a_request_larger_than_a_batch_is_one_batch() -> None:
-    async def test() -> None:
-        judge = SlowJudge(0.0)
-        async with connect(PLAN, Models(judge=judge), batch_rows=4) as (client, _):
-            answer = await client.post("/score", json={"rollouts": [row(i) for i in range(9)]})
-        assert judge.calls == [9]
-        assert {score["reward"] for score in answer.json()["scores"]} == {1.0}
-
-    run_in_virtual_time(test())
+async def test_a_request_larger_than_a_batch_is_one_batch() -> None:
+    judge = SlowJudge(0.0)
+    async with connect(PLAN, Models(judge=judge), batch_rows=4) as (client, _):
+        answer = await client.post("/score", json={"rollouts": [row(i) for i in range(9)]})
+    assert judge.calls == [9]
+    assert {score["reward"] for score in answer.json()["scores"]} == {1.0}
 
 
-def test_a_cascade_sends_only_undecided_answers_to_the_judge() -> None:
+async def test_a_cascade_sends_only_undecided_answers_to_the_judge() -> None:
     texts = ("It is Paris.", "Rome, Paris", "It is not Paris.", "")
     rows = [
         {
@@ -140,63 +129,51 @@ def test_a_cascade_sends_only_undecided_answers_to_the_judge() -> None:
     ]
     plan = RecipeSpec(recipe="truthrl", settings={"verifier": "cascade"})
 
-    async def test() -> None:
-        judge = TableJudge(lambda question: int(question.response == texts[1]))
-        async with connect(plan, Models(judge=judge)) as (client, _):
-            answer = await client.post("/score", json={"rollouts": rows})
-        scores = answer.json()["scores"]
-        assert [score["reward"] for score in scores] == [1.0, 1.0, -1.0, -1.0]
-        deciders = [score["details"].get("decided_by") for score in scores]
-        assert deciders == [None, "judge", "judge", None]
-        assert [question.response for question in judge.requests] == [texts[1], texts[2]]
-
-    run_in_virtual_time(test())
+    judge = TableJudge(lambda question: int(question.response == texts[1]))
+    async with connect(plan, Models(judge=judge)) as (client, _):
+        answer = await client.post("/score", json={"rollouts": rows})
+    scores = answer.json()["scores"]
+    assert [score["reward"] for score in scores] == [1.0, 1.0, -1.0, -1.0]
+    deciders = [score["details"].get("decided_by") for score in scores]
+    assert deciders == [None, "judge", "judge", None]
+    assert [question.response for question in judge.requests] == [texts[1], texts[2]]
 
 
-def test_a_broken_judge_is_the_error_of_each_row() -> None:
-    async def test() -> None:
-        judge = SlowJudge(0.0)
-        async with connect(PLAN, Models(judge=judge)) as (client, _):
-            judge.broken = True
-            body = {"rollouts": [row(i) for i in range(30)]}
-            scores = (await client.post("/score", json=body)).json()["scores"]
-            assert {score["error"]["type"] for score in scores} == {"BackendError"}
-
-    run_in_virtual_time(test())
-
-
-def test_openrlhf_gets_503_while_the_judge_is_down() -> None:
-    async def test() -> None:
-        judge = SlowJudge(0.0)
+async def test_a_broken_judge_is_the_error_of_each_row() -> None:
+    judge = SlowJudge(0.0)
+    async with connect(PLAN, Models(judge=judge)) as (client, _):
         judge.broken = True
-        sample = {
-            "query": [r"q\boxed{x}"],
-            "prompts": ["q"],
-            "labels": [json.dumps({"question": "q", "answers": "a"})],
-        }
-        async with connect(PLAN, Models(judge=judge)) as (client, _):
-            answer = await client.post("/openrlhf", json=sample)
-        assert answer.status_code == 503
-        assert "the judge is down" in answer.json()["error"]["message"]
-
-    run_in_virtual_time(test())
+        body = {"rollouts": [row(i) for i in range(30)]}
+        scores = (await client.post("/score", json=body)).json()["scores"]
+        assert {score["error"]["type"] for score in scores} == {"BackendError"}
 
 
-def test_a_request_after_its_deadline_is_removed_from_the_queue() -> None:
-    async def test() -> None:
-        judge = SlowJudge(0.3)
-        async with connect(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
-            started = asyncio.get_running_loop().time()
-            answers = await asyncio.gather(
-                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(2)],
-            )
-            assert asyncio.get_running_loop().time() - started <= 0.1
-            assert {answer.status_code for answer in answers} == {504}
-            assert answers[0].json()["error"]["type"] == "Deadline"
-            await asyncio.sleep(0.4)
-            assert server.telemetry.status()["rollouts_waiting"] == 0
+async def test_openrlhf_gets_503_while_the_judge_is_down() -> None:
+    judge = SlowJudge(0.0)
+    judge.broken = True
+    sample = {
+        "query": [r"q\boxed{x}"],
+        "prompts": ["q"],
+        "labels": [json.dumps({"question": "q", "answers": "a"})],
+    }
+    async with connect(PLAN, Models(judge=judge)) as (client, _):
+        answer = await client.post("/openrlhf", json=sample)
+    assert answer.status_code == 503
+    assert "the judge is down" in answer.json()["error"]["message"]
 
-    run_in_virtual_time(test())
+
+async def test_a_request_after_its_deadline_is_removed_from_the_queue() -> None:
+    judge = SlowJudge(0.3)
+    async with connect(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
+        started = asyncio.get_running_loop().time()
+        answers = await asyncio.gather(
+            *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(2)],
+        )
+        assert asyncio.get_running_loop().time() - started <= 0.1
+        assert {answer.status_code for answer in answers} == {504}
+        assert answers[0].json()["error"]["type"] == "Deadline"
+        await asyncio.sleep(0.4)
+        assert server.telemetry.status()["rollouts_waiting"] == 0
 
 
 async def break_scorer(server: Any, error: BaseException) -> None:
@@ -208,39 +185,33 @@ async def break_scorer(server: Any, error: BaseException) -> None:
     server.ready.recipe.scorer.score_each_async = fail
 
 
-def test_an_error_of_a_batch_is_the_error_of_each_rollout() -> None:
-    async def test() -> None:
-        async with connect(PLAN, Models(judge=SlowJudge(0.0)), error_value=-1.0) as (
-            client,
-            server,
-        ):
-            await break_scorer(server, BackendError("self-check failed"))
-            answers = await asyncio.gather(
-                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
-            )
-            errors = [answer.json()["scores"][0]["error"] for answer in answers]
-            assert {error["message"] for error in errors} == {"self-check failed"}
-            label = json.dumps({"question": "q", "answers": "a"})
-            sample = {"query": [r"q\boxed{x}"], "prompts": ["q"], "labels": [label]}
-            answer = await client.post("/openrlhf", json=sample)  # no value replaces a failure
-            assert (answer.status_code, answer.json()["error"]["message"]) == (
-                503,
-                "self-check failed",
-            )
-
-    run_in_virtual_time(test())
+async def test_an_error_of_a_batch_is_the_error_of_each_rollout() -> None:
+    async with connect(PLAN, Models(judge=SlowJudge(0.0)), error_value=-1.0) as (
+        client,
+        server,
+    ):
+        await break_scorer(server, BackendError("self-check failed"))
+        answers = await asyncio.gather(
+            *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
+        )
+        errors = [answer.json()["scores"][0]["error"] for answer in answers]
+        assert {error["message"] for error in errors} == {"self-check failed"}
+        label = json.dumps({"question": "q", "answers": "a"})
+        sample = {"query": [r"q\boxed{x}"], "prompts": ["q"], "labels": [label]}
+        answer = await client.post("/openrlhf", json=sample)  # no value replaces a failure
+        assert (answer.status_code, answer.json()["error"]["message"]) == (
+            503,
+            "self-check failed",
+        )
 
 
-def test_an_unexpected_error_is_logged(
+async def test_an_unexpected_error_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def test() -> None:
-        async with connect(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
-            await break_scorer(server, KeyError("gone"))
-            answer = await client.post("/score", json={"rollouts": [row(1)]})
-            assert answer.json()["scores"][0]["error"]["type"] == "BackendError"
-
-    run_in_virtual_time(test())
+    async with connect(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
+        await break_scorer(server, KeyError("gone"))
+        answer = await client.post("/score", json={"rollouts": [row(1)]})
+        assert answer.json()["scores"][0]["error"]["type"] == "BackendError"
     assert "KeyError" in caplog.text
 
 
@@ -248,22 +219,21 @@ class Panic(BaseException):
     """An error like PanicException of pyo3, which is not an Exception."""
 
 
-def test_a_panic_of_a_batch_is_the_error_of_each_rollout() -> None:
-    async def test() -> None:
-        async with connect(PLAN, Models(judge=SlowJudge(0.0)), deadline=30) as (
-            client,
-            server,
-        ):
-            await break_scorer(server, Panic("poisoned lock"))
-            answer = await asyncio.wait_for(client.post("/score", json={"rollouts": [row(1)]}), 5)
-            (score,) = answer.json()["scores"]
-            assert score["error"]["type"] == "BackendError"
-            assert score["error"]["message"] == "Panic: poisoned lock"
-
-    run_in_virtual_time(test())
+async def test_a_panic_of_a_batch_is_the_error_of_each_rollout() -> None:
+    async with connect(PLAN, Models(judge=SlowJudge(0.0)), deadline=30) as (
+        client,
+        server,
+    ):
+        await break_scorer(server, Panic("poisoned lock"))
+        answer = await asyncio.wait_for(client.post("/score", json={"rollouts": [row(1)]}), 5)
+        (score,) = answer.json()["scores"]
+        assert score["error"]["type"] == "BackendError"
+        assert score["error"]["message"] == "Panic: poisoned lock"
 
 
-def test_a_panic_of_one_rollout_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_panic_of_one_rollout_does_not_affect_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def panicking_box(text: str) -> str | None:
         if "bad" in text:
             raise Panic("no boundary")
@@ -273,62 +243,50 @@ def test_a_panic_of_one_rollout_does_not_affect_others(monkeypatch: pytest.Monke
     good = {"response": r"\boxed{Paris}", "answers": "Paris", "question": "q"}
     bad = good | {"response": r"bad \boxed{Paris}"}
 
-    async def test() -> None:
-        for models in (Models(judge=SlowJudge(0.0)), Models()):
-            async with connect(PLAN, models) as (client, _):
-                answer = await client.post("/score", json={"rollouts": [good, bad, good]})
-                scores = answer.json()["scores"]
-            assert [score["reward"] for score in scores] == [1.0, None, 1.0]
-            assert scores[1]["error"]["type"] == "ScoringError"
-
-    run_in_virtual_time(test())
+    for models in (Models(judge=SlowJudge(0.0)), Models()):
+        async with connect(PLAN, models) as (client, _):
+            answer = await client.post("/score", json={"rollouts": [good, bad, good]})
+            scores = answer.json()["scores"]
+        assert [score["reward"] for score in scores] == [1.0, None, 1.0]
+        assert scores[1]["error"]["type"] == "ScoringError"
 
 
-def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -> None:
-    async def test() -> None:
-        judge = SlowJudge(30.0)
-        async with connect(PLAN, Models(judge=judge), deadline=30) as (_, server):
-            recipe = server.ready.recipe  # type: ignore[union-attr]
-            score = asyncio.ensure_future(recipe.score([decode_row(row(1))], [[0]], 0))  # type: ignore[union-attr]
-            await asyncio.sleep(0.05)  # until the judge has the batch
-            (batch,) = recipe.batcher._running  # type: ignore[union-attr]
-            batch.cancel()
-            done, _ = await asyncio.wait([score], timeout=5)
-            assert done == {score}
-            assert score.cancelled()
-
-    run_in_virtual_time(test())
+async def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -> None:
+    judge = SlowJudge(30.0)
+    async with connect(PLAN, Models(judge=judge), deadline=30) as (_, server):
+        recipe = server.ready.recipe  # type: ignore[union-attr]
+        score = asyncio.ensure_future(recipe.score([decode_row(row(1))], [[0]], 0))  # type: ignore[union-attr]
+        await asyncio.sleep(0.05)  # until the judge has the batch
+        (batch,) = recipe.batcher._running  # type: ignore[union-attr]
+        batch.cancel()
+        done, _ = await asyncio.wait([score], timeout=5)
+        assert done == {score}
+        assert score.cancelled()
 
 
-def test_a_cancelled_request_is_removed_from_the_queue() -> None:
-    async def test() -> None:
-        judge = SlowJudge(0.5)
-        async with connect(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
-            requests = [client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
-            first = asyncio.ensure_future(client.post("/score", json={"rollouts": [row(99)]}))
-            await asyncio.sleep(0.02)  # until the judge has the batch
-            await asyncio.gather(*requests)
-            assert server.ready.recipe.batcher.waiting == 0
-            assert len(server.ready.recipe.batcher._queue) == 0
-            await first
-
-    run_in_virtual_time(test())
+async def test_a_cancelled_request_is_removed_from_the_queue() -> None:
+    judge = SlowJudge(0.5)
+    async with connect(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
+        requests = [client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
+        first = asyncio.ensure_future(client.post("/score", json={"rollouts": [row(99)]}))
+        await asyncio.sleep(0.02)  # until the judge has the batch
+        await asyncio.gather(*requests)
+        assert server.ready.recipe.batcher.waiting == 0
+        assert len(server.ready.recipe.batcher._queue) == 0
+        await first
 
 
-def test_requests_above_the_queue_limit_are_refused() -> None:
-    async def test() -> None:
-        async with connect(PLAN, Models(judge=SlowJudge(0.2)), max_waiting=3) as (
-            client,
-            _,
-        ):
-            answers = await asyncio.gather(
-                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
-            )
-            assert {answer.status_code for answer in answers} == {200, 503}
-            busy = next(answer for answer in answers if answer.status_code == 503)
-            assert busy.json()["error"]["type"] == "Busy"
-
-    run_in_virtual_time(test())
+async def test_requests_above_the_queue_limit_are_refused() -> None:
+    async with connect(PLAN, Models(judge=SlowJudge(0.2)), max_waiting=3) as (
+        client,
+        _,
+    ):
+        answers = await asyncio.gather(
+            *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
+        )
+        assert {answer.status_code for answer in answers} == {200, 503}
+        busy = next(answer for answer in answers if answer.status_code == 503)
+        assert busy.json()["error"]["type"] == "Busy"
 
 
 def test_large_requests_have_a_limit_also_after_their_deadline(
@@ -439,100 +397,85 @@ PADDING = "x" * 30_000
         ("/similarity", {"pairs": [[PADDING, "y"]]}),
     ],
 )
-def test_small_requests_that_wait_for_a_model_are_counted(path: str, body: Any) -> None:
+async def test_small_requests_that_wait_for_a_model_are_counted(path: str, body: Any) -> None:
     size = len(json.dumps(body))
 
-    async def test() -> None:
-        models = Models(judge=SlowJudge(), similarity=SlowSimilarity())
-        async with connect(PLAN, models, max_pending=3 * size + 100) as (client, server):
-            answers = await asyncio.gather(*[client.post(path, json=body) for _ in range(9)])
-            statuses = Counter(answer.status_code for answer in answers)
-            assert statuses == {200: 3, 503: 6}
-            assert server.admission.pending_bytes == 0
-
-    run_in_virtual_time(test())
+    models = Models(judge=SlowJudge(), similarity=SlowSimilarity())
+    async with connect(PLAN, models, max_pending=3 * size + 100) as (client, server):
+        answers = await asyncio.gather(*[client.post(path, json=body) for _ in range(9)])
+        statuses = Counter(answer.status_code for answer in answers)
+        assert statuses == {200: 3, 503: 6}
+        assert server.admission.pending_bytes == 0
 
 
-def test_a_refused_request_refuses_no_other_one() -> None:
-    async def test() -> None:
-        admission = Admission(ServerOptions(max_pending=100, max_body=80 / MIB))
+async def test_a_refused_request_refuses_no_other_one() -> None:
+    admission = Admission(ServerOptions(max_pending=100, max_body=80 / MIB))
 
-        async def answer(size: int) -> object:
-            async def receive() -> Message:
-                return {"type": "http.request", "body": b"x" * size}
+    async def answer(size: int) -> object:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"x" * size}
 
-            async def handle(body: bytes) -> bytes:
-                return body[:1]
+        async def handle(body: bytes) -> bytes:
+            return body[:1]
 
-            try:
-                return await admission.answer(receive, handle)
-            except RequestError as error:
-                return error.status
+        try:
+            return await admission.answer(receive, handle)
+        except RequestError as error:
+            return error.status
 
-        results = await asyncio.gather(*map(answer, (60, 60, 90, 30)))
-        assert results == [b"x", 503, 413, b"x"]
-        assert admission.pending_bytes == 0
-
-    run_in_virtual_time(test())
+    results = await asyncio.gather(*map(answer, (60, 60, 90, 30)))
+    assert results == [b"x", 503, 413, b"x"]
+    assert admission.pending_bytes == 0
 
 
-def test_a_request_is_counted_until_its_batch_ends() -> None:
-    async def test() -> None:
-        options = {"deadline": 0.1, "batch_ms": 0.0}
-        async with connect(PLAN, Models(judge=SlowJudge(0.3)), **options) as (client, server):
-            answer = await client.post("/score", json={"rollouts": [row(0)]})
-            assert answer.status_code == 504
-            assert server.admission.pending_bytes > 0
-            await asyncio.sleep(0.3)
-            assert server.admission.pending_bytes == 0
-
-    run_in_virtual_time(test())
+async def test_a_request_is_counted_until_its_batch_ends() -> None:
+    options = {"deadline": 0.1, "batch_ms": 0.0}
+    async with connect(PLAN, Models(judge=SlowJudge(0.3)), **options) as (client, server):
+        answer = await client.post("/score", json={"rollouts": [row(0)]})
+        assert answer.status_code == 504
+        assert server.admission.pending_bytes > 0
+        await asyncio.sleep(0.3)
+        assert server.admission.pending_bytes == 0
 
 
-def test_a_batch_that_fails_is_repeated_for_each_request() -> None:
-    async def test() -> None:
-        async with connect(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
-            scorer = server.ready.recipe.scorer  # type: ignore[union-attr]
-            score_each, sizes = scorer.score_each_async, []
+async def test_a_batch_that_fails_is_repeated_for_each_request() -> None:
+    async with connect(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
+        scorer = server.ready.recipe.scorer  # type: ignore[union-attr]
+        score_each, sizes = scorer.score_each_async, []
 
-            async def fail_for_q1(rollouts: Any, groups: Any) -> Any:
-                sizes.append(len(rollouts))
-                if any(rollout.question == "q1" for rollout in rollouts):
-                    raise KeyError("gone")
-                return await score_each(rollouts, groups)
+        async def fail_for_q1(rollouts: Any, groups: Any) -> Any:
+            sizes.append(len(rollouts))
+            if any(rollout.question == "q1" for rollout in rollouts):
+                raise KeyError("gone")
+            return await score_each(rollouts, groups)
 
-            scorer.score_each_async = fail_for_q1  # type: ignore[method-assign]
-            answers = await asyncio.gather(
-                *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(3)]
-            )
-        scores = [answer.json()["scores"][0] for answer in answers]
-        assert [score["reward"] for score in scores] == [1.0, None, 1.0]
-        assert scores[1]["error"]["message"] == "KeyError: 'gone'"
-        assert sizes == [3, 1, 1, 1]
-
-    run_in_virtual_time(test())
+        scorer.score_each_async = fail_for_q1  # type: ignore[method-assign]
+        answers = await asyncio.gather(
+            *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(3)]
+        )
+    scores = [answer.json()["scores"][0] for answer in answers]
+    assert [score["reward"] for score in scores] == [1.0, None, 1.0]
+    assert scores[1]["error"]["message"] == "KeyError: 'gone'"
+    assert sizes == [3, 1, 1, 1]
 
 
-def test_a_cancelled_request_ends_its_scoring() -> None:
-    async def test() -> None:
-        judge = SlowJudge(0.2)
-        async with connect(PLAN, Models(judge=judge), batch_ms=0.0) as (client, server):
-            assert server.ready is not None
-            assert server.ready.recipe is not None
-            first, second = (
-                asyncio.ensure_future(client.post("/score", json={"rollouts": [row(i)]}))
-                for i in range(2)
-            )
-            while server.ready.recipe.batcher.waiting != 1 or not judge.running:
-                await asyncio.sleep(0.01)  # the second one waits for the first one
-            second.cancel()
-            await asyncio.gather(second, return_exceptions=True)
-            await asyncio.sleep(0)
-            assert server.ready.recipe.batcher.waiting == 0
-            assert (await first).status_code == 200
-            assert judge.calls == [1]
-
-    run_in_virtual_time(test())
+async def test_a_cancelled_request_ends_its_scoring() -> None:
+    judge = SlowJudge(0.2)
+    async with connect(PLAN, Models(judge=judge), batch_ms=0.0) as (client, server):
+        assert server.ready is not None
+        assert server.ready.recipe is not None
+        first, second = (
+            asyncio.ensure_future(client.post("/score", json={"rollouts": [row(i)]}))
+            for i in range(2)
+        )
+        while server.ready.recipe.batcher.waiting != 1 or not judge.running:
+            await asyncio.sleep(0.01)  # the second one waits for the first one
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert server.ready.recipe.batcher.waiting == 0
+        assert (await first).status_code == 200
+        assert judge.calls == [1]
 
 
 def test_the_deadline_of_a_large_request_stops_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -638,29 +581,23 @@ def test_bodies_that_are_received_have_a_common_limit() -> None:
     asyncio.run(test())
 
 
-def test_batches_run_up_to_the_limit() -> None:
-    async def test() -> None:
-        judge = SlowJudge(0.2)
-        options = {"batch_rows": 8, "in_flight": 4}
-        async with connect(PLAN, Models(judge=judge), **options) as (client, _):
-            bodies = [{"rollouts": [row(8 * i + k) for k in range(8)]} for i in range(4)]
-            await asyncio.gather(*[client.post("/score", json=body) for body in bodies])
-        assert judge.max_running == 4
-
-    run_in_virtual_time(test())
+async def test_batches_run_up_to_the_limit() -> None:
+    judge = SlowJudge(0.2)
+    options = {"batch_rows": 8, "in_flight": 4}
+    async with connect(PLAN, Models(judge=judge), **options) as (client, _):
+        bodies = [{"rollouts": [row(8 * i + k) for k in range(8)]} for i in range(4)]
+        await asyncio.gather(*[client.post("/score", json=body) for body in bodies])
+    assert judge.max_running == 4
 
 
-def test_the_deadline_includes_the_body() -> None:
+async def test_the_deadline_includes_the_body() -> None:
     async def slow_body() -> Any:
         while True:
             yield b" "
             await asyncio.sleep(0.02)
 
-    async def test() -> None:
-        async with connect(PLAN, Models(judge=SlowJudge()), deadline=0.1) as (client, _):
-            assert (await client.post("/score", content=slow_body())).status_code == 504
-
-    run_in_virtual_time(test())
+    async with connect(PLAN, Models(judge=SlowJudge()), deadline=0.1) as (client, _):
+        assert (await client.post("/score", content=slow_body())).status_code == 504
 
 
 def test_loading_is_tried_again_when_a_backend_does_not_respond(

@@ -195,23 +195,20 @@ class UnreachableServer(EntailmentServer):
     fingerprint = "nli"  # type: ignore[assignment]
 
 
-def test_pairs_that_are_sent_on(clock: Clock) -> None:
+async def test_pairs_that_are_sent_on(clock: Clock) -> None:
     """A server of texts behind this server has a breaker as well."""
 
-    async def test() -> None:
-        limits = Limits(retries=0, backoff=0.001)
-        models = Models(entailment=UnreachableServer("http://127.0.0.1:1", limits=limits))
-        async with connect(PLAN, models, **OPTIONS) as (client, _):
-            for _ in range(10):
-                answer = await client.post("/entailment", json={"pairs": [["a", "b"]]})
-                if answer.status_code == 503:
-                    break
-                assert answer.status_code == 424
-                clock.now += TICK
-            assert answer.json()["error"]["type"] == "BackendUnavailable"
-            assert "http://127.0.0.1:1 lost the connection" in answer.json()["error"]["message"]
-
-    asyncio.run(test())
+    limits = Limits(retries=0, backoff=0.001)
+    models = Models(entailment=UnreachableServer("http://127.0.0.1:1", limits=limits))
+    async with connect(PLAN, models, **OPTIONS) as (client, _):
+        for _ in range(10):
+            answer = await client.post("/entailment", json={"pairs": [["a", "b"]]})
+            if answer.status_code == 503:
+                break
+            assert answer.status_code == 424
+            clock.now += TICK
+        assert answer.json()["error"]["type"] == "BackendUnavailable"
+        assert "http://127.0.0.1:1 lost the connection" in answer.json()["error"]["message"]
 
 
 def test_a_breaker_can_be_turned_off(clock: Clock) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from running_server import ARENA, Running, connect, run
+from running_server import ARENA, Running, connect
 
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec
@@ -47,16 +47,13 @@ def record() -> Iterator[Callable[[logging.Formatter], Recorder]]:
     logger.setLevel(level)
 
 
-def test_requests_are_logged_as_json(record: Any) -> None:
+async def test_requests_are_logged_as_json(record: Any) -> None:
     log = record(JsonFormatter())
 
-    async def test() -> None:
-        async with connect(PLAN, logs_requests=True) as (client, _):
-            headers = {"X-Request-Id": "seven"}
-            await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
-            await client.request("BREW", "/a%0apath", headers=headers)
-
-    run(test)
+    async with connect(PLAN, logs_requests=True) as (client, _):
+        headers = {"X-Request-Id": "seven"}
+        await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
+        await client.request("BREW", "/a%0apath", headers=headers)
     scored, refused, unknown = map(json.loads, log.lines)
     assert {name: scored[name] for name in ("level", "method", "route", "status")} == {
         "level": "info",
@@ -73,30 +70,24 @@ def test_requests_are_logged_as_json(record: Any) -> None:
     assert (unknown["method"], unknown["route"], unknown["status"]) == ("OTHER", "other", 404)
 
 
-def test_requests_are_not_logged_by_default(record: Any) -> None:
+async def test_requests_are_not_logged_by_default(record: Any) -> None:
     log = record(JsonFormatter())
 
-    async def test() -> None:
-        async with connect(PLAN) as (client, _):
-            await client.post("/score", json={"rollouts": [ARENA]})
-
-    run(test)
+    async with connect(PLAN) as (client, _):
+        await client.post("/score", json={"rollouts": [ARENA]})
     assert log.lines == []
 
 
-def test_refused_requests_are_logged_with_their_reason(record: Any) -> None:
+async def test_refused_requests_are_logged_with_their_reason(record: Any) -> None:
     log, text = record(JsonFormatter()), record(TextFormatter())
 
-    async def test() -> None:
-        async with connect(PLAN, token="s3cret", max_rows=1) as (client, _):
-            headers = {"X-Request-Id": "nine"}
-            await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
-            headers["Authorization"] = "Bearer s3cret"
-            for rows in ([{"response": 1}], [ARENA] * 2):
-                await client.post("/score", json={"rollouts": rows}, headers=headers)
-            await client.post("/score", content="\n{", headers=headers)
-
-    run(test)
+    async with connect(PLAN, token="s3cret", max_rows=1) as (client, _):
+        headers = {"X-Request-Id": "nine"}
+        await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
+        headers["Authorization"] = "Bearer s3cret"
+        for rows in ([{"response": 1}], [ARENA] * 2):
+            await client.post("/score", json={"rollouts": rows}, headers=headers)
+        await client.post("/score", content="\n{", headers=headers)
     lines = [json.loads(line) for line in log.lines]
     assert [line["status"] for line in lines] == [401, 422, 413, 400]
     assert all(line["level"] == "warning" and line["request_id"] == "nine" for line in lines)
@@ -111,17 +102,14 @@ def test_refused_requests_are_logged_with_their_reason(record: Any) -> None:
     assert text.lines[2].endswith("a request has at most 1 rows, found 2 [request nine]")
 
 
-def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
+async def test_an_unexpected_error_has_the_id_of_its_request(record: Any) -> None:
     log = record(JsonFormatter())
 
-    async def test() -> None:
-        async with connect(PLAN) as (client, server):
-            server._decode = None  # type: ignore[method-assign,assignment]
-            headers = {"X-Request-Id": "eight"}
-            answer = await client.post("/score", json={"rollouts": []}, headers=headers)
-            assert answer.status_code == 500
-
-    run(test)
+    async with connect(PLAN) as (client, server):
+        server._decode = None  # type: ignore[method-assign,assignment]
+        headers = {"X-Request-Id": "eight"}
+        answer = await client.post("/score", json={"rollouts": []}, headers=headers)
+        assert answer.status_code == 500
     entry = json.loads(log.lines[-1])
     assert (entry["level"], entry["request_id"]) == ("error", "eight")
     assert "TypeError" in entry["exception"]
@@ -148,24 +136,23 @@ class BrokenJudge:
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()], ids=["json", "text"])
-def test_a_batch_has_the_ids_of_its_requests(record: Any, formatter: logging.Formatter) -> None:
+async def test_a_batch_has_the_ids_of_its_requests(
+    record: Any, formatter: logging.Formatter
+) -> None:
     log = record(formatter)
     row = {"question": "q", "response": r"\boxed{x}", "answers": "a"}
 
-    async def test() -> None:
-        models = Models(judge=BrokenJudge())  # type: ignore[arg-type]
-        async with connect(RecipeSpec(recipe="truthrl"), models, batch_ms=60_000, batch_rows=2) as (
-            client,
-            _,
-        ):
-            await asyncio.gather(
-                *[
-                    client.post("/score", json={"rollouts": [row]}, headers={"X-Request-Id": each})
-                    for each in ("a1", "a2")
-                ]
-            )
-
-    asyncio.run(test())
+    models = Models(judge=BrokenJudge())  # type: ignore[arg-type]
+    async with connect(RecipeSpec(recipe="truthrl"), models, batch_ms=60_000, batch_rows=2) as (
+        client,
+        _,
+    ):
+        await asyncio.gather(
+            *[
+                client.post("/score", json={"rollouts": [row]}, headers={"X-Request-Id": each})
+                for each in ("a1", "a2")
+            ]
+        )
     (line,) = log.lines
     if isinstance(formatter, JsonFormatter):
         assert "\n" not in line

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from running_server import ARENA, Running, connect, run
+from running_server import ARENA, Running, connect
 from virtual_time import run_in_virtual_time
 
 from rag_rewards import BackendError
@@ -61,7 +61,7 @@ async def client_of(models: Models, **options: Any) -> httpx.AsyncClient:
 
 
 @pytest.mark.parametrize("has_recipe", [True, False])
-def test_numbers_of_pairs(has_recipe: bool) -> None:
+async def test_numbers_of_pairs(has_recipe: bool) -> None:
     async def check(client: httpx.AsyncClient) -> None:
         shown = (await client.get("/models")).json()
         assert shown["entailment"] == shown["similarity"] == {"fingerprint": "table"}
@@ -73,51 +73,42 @@ def test_numbers_of_pairs(has_recipe: bool) -> None:
         assert answer.json() == {"similarity": [0.5, -0.5]}
         assert (await client.post("/similarity", json={"pairs": []})).json() == {"similarity": []}
 
-    async def test() -> None:
-        if has_recipe:
-            async with connect(PLAN, MODELS) as (client, _):
-                await check(client)
-        else:
-            async with await client_of(MODELS) as client:
-                await check(client)
-                health = (await client.get("/health")).json()
-                assert health == {"ready": True, "recipe": None}
-                refusal = await client.post("/score", json={"rollouts": [ARENA]})
-                assert refusal.status_code == 404
-                assert "start it with --recipe" in refusal.json()["error"]["message"]
-                assert (await client.get("/status")).json()["loaded"]["models"]["nli"] == "table"
-
-    run(test)
+    if has_recipe:
+        async with connect(PLAN, MODELS) as (client, _):
+            await check(client)
+    else:
+        async with await client_of(MODELS) as client:
+            await check(client)
+            health = (await client.get("/health")).json()
+            assert health == {"ready": True, "recipe": None}
+            refusal = await client.post("/score", json={"rollouts": [ARENA]})
+            assert refusal.status_code == 404
+            assert "start it with --recipe" in refusal.json()["error"]["message"]
+            assert (await client.get("/status")).json()["loaded"]["models"]["nli"] == "table"
 
 
-def test_faults_of_a_request() -> None:
-    async def test() -> None:
-        models = Models(entailment=TableEntailment(lambda premise, text: 0.5))
-        async with await client_of(models, max_rows=2, max_body=500 / MIB) as client:
-            for path, body, status, message in (
-                ("/similarity", {"pairs": PAIRS}, 404, "start it with --similarity"),
-                ("/entailment", {"pairs": [["a"]]}, 422, "length 2"),
-                ("/entailment", {"pairs": PAIRS, "model": "x"}, 422, "model"),
-                ("/entailment", {"pairs": PAIRS * 2}, 413, "at most 2 rows"),
-                ("/entailment", {"pairs": [["a" * 600, "b"]]}, 413, "more than 500 bytes"),
-                ("/entailment", {"pairs": PAIRS, "contradiction": True}, 424, "no label"),
-            ):
-                answer = await client.post(path, json=body)
-                assert answer.status_code == status, path
-                assert message in answer.json()["error"]["message"]
-
-    run(test)
+async def test_faults_of_a_request() -> None:
+    models = Models(entailment=TableEntailment(lambda premise, text: 0.5))
+    async with await client_of(models, max_rows=2, max_body=500 / MIB) as client:
+        for path, body, status, message in (
+            ("/similarity", {"pairs": PAIRS}, 404, "start it with --similarity"),
+            ("/entailment", {"pairs": [["a"]]}, 422, "length 2"),
+            ("/entailment", {"pairs": PAIRS, "model": "x"}, 422, "model"),
+            ("/entailment", {"pairs": PAIRS * 2}, 413, "at most 2 rows"),
+            ("/entailment", {"pairs": [["a" * 600, "b"]]}, 413, "more than 500 bytes"),
+            ("/entailment", {"pairs": PAIRS, "contradiction": True}, 424, "no label"),
+        ):
+            answer = await client.post(path, json=body)
+            assert answer.status_code == status, path
+            assert message in answer.json()["error"]["message"]
 
 
-def test_models_require_the_token() -> None:
-    async def test() -> None:
-        async with await client_of(MODELS, token="secret") as client:
-            assert (await client.get("/models")).status_code == 401
-            assert (await client.post("/entailment", json={"pairs": PAIRS})).status_code == 401
-            headers = {"authorization": "Bearer secret"}
-            assert (await client.get("/models", headers=headers)).status_code == 200
-
-    run(test)
+async def test_models_require_the_token() -> None:
+    async with await client_of(MODELS, token="secret") as client:
+        assert (await client.get("/models")).status_code == 401
+        assert (await client.post("/entailment", json={"pairs": PAIRS})).status_code == 401
+        headers = {"authorization": "Bearer secret"}
+        assert (await client.get("/models", headers=headers)).status_code == 200
 
 
 def test_requests_that_wait_form_one_batch() -> None:
@@ -171,15 +162,12 @@ def test_a_missing_result_moves_no_number_to_another_request() -> None:
     run_in_virtual_time(test())
 
 
-def test_a_failure_of_the_model_is_final() -> None:
-    async def test() -> None:
-        async with await client_of(Models(entailment=SlowEntailment())) as client:
-            answer = await client.post("/entailment", json={"pairs": [["error", "y"]]})
-            assert answer.status_code == 424
-            assert "out of memory" in answer.json()["error"]["message"]
-            assert (await client.post("/entailment", json={"pairs": PAIRS})).status_code == 200
-
-    run(test)
+async def test_a_failure_of_the_model_is_final() -> None:
+    async with await client_of(Models(entailment=SlowEntailment())) as client:
+        answer = await client.post("/entailment", json={"pairs": [["error", "y"]]})
+        assert answer.status_code == 424
+        assert "out of memory" in answer.json()["error"]["message"]
+        assert (await client.post("/entailment", json={"pairs": PAIRS})).status_code == 200
 
 
 def test_a_shared_model_has_the_values_and_the_fingerprint_of_a_local_one(

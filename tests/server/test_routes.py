@@ -35,62 +35,50 @@ def examples(name: str) -> list[dict[str, Any]]:
 
 
 class TestScore:
-    def test_scores_equal_those_of_the_library(self) -> None:
+    async def test_scores_equal_those_of_the_library(self) -> None:
         rows = examples("arena")
 
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                answer = (await client.post("/score", json={"rollouts": rows})).json()
-            expected = rr.recipe("arena")([decode_row(row) for row in rows])
-            assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
-            assert answer["scores"][0]["components"] == expected[0].components
-            assert answer["scores"][0]["correct"] == expected[0].correct
-            assert answer["signature"] == rr.recipe("arena").signature
+        async with connect(PLAN) as (client, _):
+            answer = (await client.post("/score", json={"rollouts": rows})).json()
+        expected = rr.recipe("arena")([decode_row(row) for row in rows])
+        assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
+        assert answer["scores"][0]["components"] == expected[0].components
+        assert answer["scores"][0]["correct"] == expected[0].correct
+        assert answer["signature"] == rr.recipe("arena").signature
 
-        run(test)
+    async def test_an_unscored_row_has_an_error(self) -> None:
+        async with connect(PLAN) as (client, server):
+            body = {"rollouts": [ARENA, {"response": "x", "supporting": []}, ARENA]}
+            scores = (await client.post("/score", json=body)).json()["scores"]
+        assert [score["reward"] for score in scores] == [13.0, None, 13.0]
+        assert scores[1]["error"] == {
+            "type": "DataError",
+            "message": "missing",
+            "path": "answers",
+        }
+        assert server.telemetry.status()["rollouts_failed"] == {"DataError": 1}
 
-    def test_an_unscored_row_has_an_error(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, server):
-                body = {"rollouts": [ARENA, {"response": "x", "supporting": []}, ARENA]}
-                scores = (await client.post("/score", json=body)).json()["scores"]
-            assert [score["reward"] for score in scores] == [13.0, None, 13.0]
-            assert scores[1]["error"] == {
-                "type": "DataError",
-                "message": "missing",
-                "path": "answers",
-            }
-            assert server.telemetry.status()["rollouts_failed"] == {"DataError": 1}
-
-        run(test)
-
-    def test_rows_with_turns(self) -> None:
+    async def test_rows_with_turns(self) -> None:
         turns = [{"text": "<search>a</search>", "results": []}, {"text": ARENA["response"]}]
         row = {name: value for name, value in ARENA.items() if name != "response"}
         torn = row | {"turns": [{"text": "", "token_span": [2, 1]}]}
 
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                body = {"rollouts": [row | {"turns": turns}, ARENA]}
-                scores = (await client.post("/score", json=body)).json()["scores"]
-                answer = await client.post("/score", json={"rollouts": [ARENA, torn]})
-            assert scores[0]["turn_rewards"] == [None, 13.0]
-            assert "turn_rewards" not in scores[1]
-            assert answer.status_code == 422
-            assert answer.json()["error"]["path"] == "rollouts[1].turns[0].token_span"
+        async with connect(PLAN) as (client, _):
+            body = {"rollouts": [row | {"turns": turns}, ARENA]}
+            scores = (await client.post("/score", json=body)).json()["scores"]
+            answer = await client.post("/score", json={"rollouts": [ARENA, torn]})
+        assert scores[0]["turn_rewards"] == [None, 13.0]
+        assert "turn_rewards" not in scores[1]
+        assert answer.status_code == 422
+        assert answer.json()["error"]["path"] == "rollouts[1].turns[0].token_span"
 
-        run(test)
-
-    def test_groups_of_a_request_are_scored_together(self) -> None:
+    async def test_groups_of_a_request_are_scored_together(self) -> None:
         rows = examples("ctrl-rag")
         expected = rr.recipe("ctrl-rag")([decode_row(row) for row in rows])
 
-        async def test() -> None:
-            async with connect(RecipeSpec(recipe="ctrl-rag")) as (client, _):
-                answer = (await client.post("/score", json={"rollouts": rows})).json()
-            assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
-
-        run(test)
+        async with connect(RecipeSpec(recipe="ctrl-rag")) as (client, _):
+            answer = (await client.post("/score", json={"rollouts": rows})).json()
+        assert [score["reward"] for score in answer["scores"]] == [s.value for s in expected]
 
     @pytest.mark.parametrize(
         ("body", "status", "kind", "path"),
@@ -114,24 +102,18 @@ class TestScore:
             (b'{"rollouts": [], "recipe": "truthrl"}', 404, "UnknownRecipeError", "recipe"),
         ],
     )
-    def test_invalid_requests(self, body: bytes, status: int, kind: str, path: str) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                answer = await client.post("/score", content=body)
-            assert answer.status_code == status, answer.text
-            assert (answer.json()["error"]["type"], answer.json()["error"]["path"]) == (kind, path)
+    async def test_invalid_requests(self, body: bytes, status: int, kind: str, path: str) -> None:
+        async with connect(PLAN) as (client, _):
+            answer = await client.post("/score", content=body)
+        assert answer.status_code == status, answer.text
+        assert (answer.json()["error"]["type"], answer.json()["error"]["path"]) == (kind, path)
 
-        run(test)
+    async def test_an_empty_request_has_no_scores(self) -> None:
+        async with connect(PLAN) as (client, _):
+            answer = await client.post("/score", json={"rollouts": [], "recipe": "arena"})
+        assert answer.json()["scores"] == []
 
-    def test_an_empty_request_has_no_scores(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                answer = await client.post("/score", json={"rollouts": [], "recipe": "arena"})
-            assert answer.json()["scores"] == []
-
-        run(test)
-
-    def test_a_client_that_disconnects_within_the_body(self) -> None:
+    async def test_a_client_that_disconnects_within_the_body(self) -> None:
         messages = [{"type": "http.request", "body": b"{", "more_body": True}]
         sent: list[Any] = []
 
@@ -141,41 +123,32 @@ class TestScore:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        async def test() -> None:
-            async with connect(PLAN) as (_, server):
-                scope = {"type": "http", "method": "POST", "path": "/score"}
-                headers = [(b"content-type", b"application/json")]
-                await Application(server)(scope | {"headers": headers}, receive, send)
-            assert sent[0]["status"] == 499
-            metrics = server.telemetry.exposition().decode()
-            assert "rag_rewards_clients_gone_total 1.0" in metrics
-            assert 'type="RowError"' not in metrics
+        async with connect(PLAN) as (_, server):
+            scope = {"type": "http", "method": "POST", "path": "/score"}
+            headers = [(b"content-type", b"application/json")]
+            await Application(server)(scope | {"headers": headers}, receive, send)
+        assert sent[0]["status"] == 499
+        metrics = server.telemetry.exposition().decode()
+        assert "rag_rewards_clients_gone_total 1.0" in metrics
+        assert 'type="RowError"' not in metrics
 
-        run(test)
-
-    def test_size_limits_of_a_request(self) -> None:
+    async def test_size_limits_of_a_request(self) -> None:
         async def parts() -> Any:
             for _ in range(4):
                 yield b" " * 600
 
-        async def test() -> None:
-            async with connect(PLAN, max_body=2000 / MIB, max_rows=2) as (client, _):
-                large = await client.post("/score", content=b" " * 2001)
-                chunked = await client.post("/score", content=parts())
-                many = await client.post("/score", json={"rollouts": [{"response": ""}] * 3})
-            assert [a.status_code for a in (large, chunked, many)] == [413, 413, 413]
-            assert many.json()["error"]["path"] == "rollouts"
+        async with connect(PLAN, max_body=2000 / MIB, max_rows=2) as (client, _):
+            large = await client.post("/score", content=b" " * 2001)
+            chunked = await client.post("/score", content=parts())
+            many = await client.post("/score", json={"rollouts": [{"response": ""}] * 3})
+        assert [a.status_code for a in (large, chunked, many)] == [413, 413, 413]
+        assert many.json()["error"]["path"] == "rollouts"
 
-        run(test)
-
-    def test_a_long_response_is_scored(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                row = ARENA | {"response": "<answer>" * 20_000}
-                answer = await client.post("/score", json={"rollouts": [row]})
-            assert answer.json()["scores"][0]["reward"] == 0.0
-
-        run(test)
+    async def test_a_long_response_is_scored(self) -> None:
+        async with connect(PLAN) as (client, _):
+            row = ARENA | {"response": "<answer>" * 20_000}
+            answer = await client.post("/score", json={"rollouts": [row]})
+        assert answer.json()["scores"][0]["reward"] == 0.0
 
 
 class TestOpenRLHF:
@@ -276,19 +249,16 @@ class TestOpenRLHF:
         assert code == status
         assert message in json.dumps(answer)
 
-    def test_unscored_rollouts_with_an_error_value_are_counted(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN, error_value=-1.0) as (client, server):
-                body = self.request("a", "aa", '{"answers": "a"}')
-                answer = json.loads((await client.post("/openrlhf", json=body)).text)
-                shown = (await client.get("/metrics")).text
-            assert (answer["rewards"], answer["scores"]) == (-1.0, -1.0)
-            assert answer["extra_logs"]["rag_rewards_error"] == 1.0
-            assert math.isnan(answer["extra_logs"]["accuracy"])
-            assert "rag_rewards_substituted_total 1.0" in shown
-            assert server.telemetry.status()["last_errors"][0]["message"].startswith("supporting")
-
-        run(test)
+    async def test_unscored_rollouts_with_an_error_value_are_counted(self) -> None:
+        async with connect(PLAN, error_value=-1.0) as (client, server):
+            body = self.request("a", "aa", '{"answers": "a"}')
+            answer = json.loads((await client.post("/openrlhf", json=body)).text)
+            shown = (await client.get("/metrics")).text
+        assert (answer["rewards"], answer["scores"]) == (-1.0, -1.0)
+        assert answer["extra_logs"]["rag_rewards_error"] == 1.0
+        assert math.isnan(answer["extra_logs"]["accuracy"])
+        assert "rag_rewards_substituted_total 1.0" in shown
+        assert server.telemetry.status()["last_errors"][0]["message"].startswith("supporting")
 
     def test_a_group_recipe_is_refused_with_an_alternative(self) -> None:
         status, answer = self.answer(self.request("a", "aa"), RecipeSpec(recipe="ctrl-rag"))
@@ -355,37 +325,29 @@ class TestToken:
             ("Digest secret", 401),
         ],
     )
-    def test_bearer_token_or_password(self, header: str | None, status: int) -> None:
+    async def test_bearer_token_or_password(self, header: str | None, status: int) -> None:
         headers = {} if header is None else {"Authorization": header}
 
-        async def test() -> None:
-            async with connect(PLAN, token="secret") as (client, _):
-                for method, route in (("POST", "/score"), ("GET", "/metrics"), ("GET", "/")):
-                    answer = await client.request(
-                        method, route, headers=headers, json={"rollouts": []}
-                    )
-                    assert answer.status_code == status
-                assert (await client.get("/health")).status_code == 200
-                assert (await client.get("/nowhere")).status_code == 401
-
-        run(test)
+        async with connect(PLAN, token="secret") as (client, _):
+            for method, route in (("POST", "/score"), ("GET", "/metrics"), ("GET", "/")):
+                answer = await client.request(method, route, headers=headers, json={"rollouts": []})
+                assert answer.status_code == status
+            assert (await client.get("/health")).status_code == 200
+            assert (await client.get("/nowhere")).status_code == 401
 
 
 class TestHealth:
-    def test_the_reason_without_a_token_is_only_the_type_of_the_error(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN, token="secret") as (client, server):
-                headers = {"Authorization": "Bearer secret"}
-                rows = [{"response": "", "answers": "a", "supporting": ["s3cret" * 99]}] * 30
-                body = {"rollouts": [row | {"documents": [{"text": "d"}]} for row in rows]}
-                await client.post("/score", json=body, headers=headers)
-                status = (await client.get("/status", headers=headers)).json()
-                server.ready, server.fault = None, "BackendError: no response from s3cret"
-                health = await client.get("/health")
-            assert health.json() == {"ready": False, "reason": "BackendError"}
-            assert len(status["last_errors"][0]["message"]) == 300
-
-        run(test)
+    async def test_the_reason_without_a_token_is_only_the_type_of_the_error(self) -> None:
+        async with connect(PLAN, token="secret") as (client, server):
+            headers = {"Authorization": "Bearer secret"}
+            rows = [{"response": "", "answers": "a", "supporting": ["s3cret" * 99]}] * 30
+            body = {"rollouts": [row | {"documents": [{"text": "d"}]} for row in rows]}
+            await client.post("/score", json=body, headers=headers)
+            status = (await client.get("/status", headers=headers)).json()
+            server.ready, server.fault = None, "BackendError: no response from s3cret"
+            health = await client.get("/health")
+        assert health.json() == {"ready": False, "reason": "BackendError"}
+        assert len(status["last_errors"][0]["message"]) == 300
 
 
 @pytest.mark.parametrize(
@@ -409,31 +371,25 @@ class TestHealth:
         ({"host": "rewards"}, 200),
     ],
 )
-def test_web_pages_of_other_sites_cannot_use_a_server_without_a_token(
+async def test_web_pages_of_other_sites_cannot_use_a_server_without_a_token(
     headers: dict[str, str], status: int
 ) -> None:
-    async def test() -> None:
-        async with connect(PLAN) as (client, server):
-            body = json.dumps({"rollouts": [ARENA]})
-            answer = await client.post("/score", content=body, headers=headers)
-            assert answer.status_code == status
-            assert server.telemetry.scored == (status == 200)
-            if status == 403:
-                assert answer.json()["error"]["type"] == "Forbidden"
-
-    run(test)
+    async with connect(PLAN) as (client, server):
+        body = json.dumps({"rollouts": [ARENA]})
+        answer = await client.post("/score", content=body, headers=headers)
+        assert answer.status_code == status
+        assert server.telemetry.scored == (status == 200)
+        if status == 403:
+            assert answer.json()["error"]["type"] == "Forbidden"
 
 
-def test_a_server_with_a_token_has_any_name_but_refuses_other_sites() -> None:
-    async def test() -> None:
-        async with connect(PLAN, token="s3cret") as (client, _):
-            headers = {"authorization": "Bearer s3cret", "host": "example.com"}
-            body = {"rollouts": [ARENA]}
-            assert (await client.post("/score", json=body, headers=headers)).status_code == 200
-            headers["origin"] = "https://evil.example"
-            assert (await client.post("/score", json=body, headers=headers)).status_code == 403
-
-    run(test)
+async def test_a_server_with_a_token_has_any_name_but_refuses_other_sites() -> None:
+    async with connect(PLAN, token="s3cret") as (client, _):
+        headers = {"authorization": "Bearer s3cret", "host": "example.com"}
+        body = {"rollouts": [ARENA]}
+        assert (await client.post("/score", json=body, headers=headers)).status_code == 200
+        headers["origin"] = "https://evil.example"
+        assert (await client.post("/score", json=body, headers=headers)).status_code == 403
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, 0.0])
@@ -474,7 +430,7 @@ def test_invalid_options(options: dict[str, Any]) -> None:
 
 
 class TestPages:
-    def test_health_during_loading_and_after_an_error(self) -> None:
+    async def test_health_during_loading_and_after_an_error(self) -> None:
         from rag_rewards.server.app import RewardServer
 
         def fails() -> Any:
@@ -483,106 +439,82 @@ class TestPages:
         server = RewardServer(fails, (), ServerOptions())
         assert server.health() == (503, HealthResponse(False, reason="loading"))
 
-        async def test() -> None:
-            with pytest.raises(UsageError):
-                await server.start()
-
-        run(test)
+        with pytest.raises(UsageError):
+            await server.start()
         assert server.health() == (503, HealthResponse(False, reason="UsageError: no such model"))
 
-    def test_metrics(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                await client.post("/score", json={"rollouts": [ARENA, {"response": ""}]})
-                await client.get("/a/route/of/nobody")
-                shown = (await client.get("/metrics")).text
-            for line in (
-                'rag_rewards_requests_total{route="/score",status="200"} 1.0',
-                'rag_rewards_requests_total{route="other",status="404"} 1.0',
-                'rag_rewards_request_seconds_count{route="/score"} 1.0',
-                "rag_rewards_reward_sum 13.0",
-                'rag_rewards_component_sum{component="bonus"} 10.0',
-                'rag_rewards_errors_total{type="DataError"} 1.0',
-                "rag_rewards_queue_rollouts 0.0",
-            ):
-                assert line in shown
+    async def test_metrics(self) -> None:
+        async with connect(PLAN) as (client, _):
+            await client.post("/score", json={"rollouts": [ARENA, {"response": ""}]})
+            await client.get("/a/route/of/nobody")
+            shown = (await client.get("/metrics")).text
+        for line in (
+            'rag_rewards_requests_total{route="/score",status="200"} 1.0',
+            'rag_rewards_requests_total{route="other",status="404"} 1.0',
+            'rag_rewards_request_seconds_count{route="/score"} 1.0',
+            "rag_rewards_reward_sum 13.0",
+            'rag_rewards_component_sum{component="bonus"} 10.0',
+            'rag_rewards_errors_total{type="DataError"} 1.0',
+            "rag_rewards_queue_rollouts 0.0",
+        ):
+            assert line in shown
 
-        run(test)
-
-    def test_answers_are_counted_by_decision(self) -> None:
-        async def test() -> None:
-            plan = RecipeSpec(recipe="arena", hardened=True)
-            texts = ("Seine", "Seine or Rhine", "Rhine", "")
-            rows = [
-                ARENA | {"response": ARENA["response"].replace("Seine", text)} for text in texts
-            ]
-            async with connect(plan) as (client, _):
-                await client.post("/score", json={"rollouts": rows})
-                shown = (await client.get("/metrics")).text
-            for decision in ("right", "undecided", "nothing in common", "wrong"):
-                assert f'rag_rewards_answers_total{{decision="{decision}"}} 1.0' in shown
-
-        run(test)
+    async def test_answers_are_counted_by_decision(self) -> None:
+        plan = RecipeSpec(recipe="arena", hardened=True)
+        texts = ("Seine", "Seine or Rhine", "Rhine", "")
+        rows = [ARENA | {"response": ARENA["response"].replace("Seine", text)} for text in texts]
+        async with connect(plan) as (client, _):
+            await client.post("/score", json={"rollouts": rows})
+            shown = (await client.get("/metrics")).text
+        for decision in ("right", "undecided", "nothing in common", "wrong"):
+            assert f'rag_rewards_answers_total{{decision="{decision}"}} 1.0' in shown
 
     @pytest.mark.parametrize("path", ["/score", "/openrlhf"])
-    def test_the_examples_of_the_documentation_are_those_of_this_version(self, path: str) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                described = (await client.get("/openapi.json")).json()
-                assert (await client.get("/docs")).status_code == 200
-                route = described["paths"][path]["post"]
-                request, response = (
-                    each["content"]["application/json"]["example"]
-                    for each in (route["requestBody"], route["responses"]["200"])
-                )
-                answer = (await client.post(path, json=request)).json()
-            assert "documents" in described["components"]["schemas"]["Rollout"]["properties"]
-            assert answer == response
-            assert described["info"]["version"] == rr.__version__
+    async def test_the_examples_of_the_documentation_are_those_of_this_version(
+        self, path: str
+    ) -> None:
+        async with connect(PLAN) as (client, _):
+            described = (await client.get("/openapi.json")).json()
+            assert (await client.get("/docs")).status_code == 200
+            route = described["paths"][path]["post"]
+            request, response = (
+                each["content"]["application/json"]["example"]
+                for each in (route["requestBody"], route["responses"]["200"])
+            )
+            answer = (await client.post(path, json=request)).json()
+        assert "documents" in described["components"]["schemas"]["Rollout"]["properties"]
+        assert answer == response
+        assert described["info"]["version"] == rr.__version__
 
-        run(test)
-
-    def test_the_documentation_shows_no_other_version(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                page = (await client.get("/docs")).text
-            assert set(re.findall(r"\b\d+\.\d+\.\d+\b", page)) == {rr.__version__}
-
-        run(test)
+    async def test_the_documentation_shows_no_other_version(self) -> None:
+        async with connect(PLAN) as (client, _):
+            page = (await client.get("/docs")).text
+        assert set(re.findall(r"\b\d+\.\d+\.\d+\b", page)) == {rr.__version__}
 
     @pytest.mark.parametrize("path", ["/", "/docs"])
-    def test_pages_load_no_external_resources(self, path: str) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                page = await client.get(path)
-            assert "default-src 'none'" in page.headers["content-security-policy"]
-            assert "http://" not in page.text
-            assert "https://" not in page.text
-
-        run(test)
-
-    def test_the_page_of_the_routes_shows_the_examples(self) -> None:
-        async def test() -> None:
-            async with connect(PLAN) as (client, _):
-                page = (await client.get("/docs")).text
-                assert (await client.get("/redoc")).status_code == 404
-            for route in ("POST /score", "POST /openrlhf", "GET /models", "GET /health"):
-                assert f"<code>{route}</code>" in page
-            assert "&lt;relevance&gt;[1]&lt;/relevance&gt;" in page
-            assert "<script" not in page
-
-        run(test)
-
-
-def test_a_url_without_a_route_names_the_routes() -> None:
-    async def test() -> None:
+    async def test_pages_load_no_external_resources(self, path: str) -> None:
         async with connect(PLAN) as (client, _):
-            answer = await client.post("/", json={"query": []})
-        assert answer.status_code == 405
-        assert answer.headers["allow"] == "GET"
-        assert answer.json()["error"].endswith("/openrlhf for OpenRLHF")
+            page = await client.get(path)
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert "http://" not in page.text
+        assert "https://" not in page.text
 
-    run(test)
+    async def test_the_page_of_the_routes_shows_the_examples(self) -> None:
+        async with connect(PLAN) as (client, _):
+            page = (await client.get("/docs")).text
+            assert (await client.get("/redoc")).status_code == 404
+        for route in ("POST /score", "POST /openrlhf", "GET /models", "GET /health"):
+            assert f"<code>{route}</code>" in page
+        assert "&lt;relevance&gt;[1]&lt;/relevance&gt;" in page
+        assert "<script" not in page
+
+
+async def test_a_url_without_a_route_names_the_routes() -> None:
+    async with connect(PLAN) as (client, _):
+        answer = await client.post("/", json={"query": []})
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET"
+    assert answer.json()["error"].endswith("/openrlhf for OpenRLHF")
 
 
 @pytest.mark.parametrize(
@@ -594,32 +526,26 @@ def test_a_url_without_a_route_names_the_routes() -> None:
         ("POST", "/nowhere", 404),
     ],
 )
-def test_paths_and_methods(method: str, path: str, status: int) -> None:
-    async def test() -> None:
-        async with connect(PLAN) as (client, _):
-            answer = await client.request(method, path, json={"rollouts": []})
-        assert answer.status_code == status
-        if status == 404:
-            assert answer.json()["error"]["type"] == "NotFound"
-        if status == 405:
-            assert answer.json()["error"]["type"] == "MethodNotAllowed"
-            assert answer.headers["allow"] in ("GET", "POST")
-
-    run(test)
+async def test_paths_and_methods(method: str, path: str, status: int) -> None:
+    async with connect(PLAN) as (client, _):
+        answer = await client.request(method, path, json={"rollouts": []})
+    assert answer.status_code == status
+    if status == 404:
+        assert answer.json()["error"]["type"] == "NotFound"
+    if status == 405:
+        assert answer.json()["error"]["type"] == "MethodNotAllowed"
+        assert answer.headers["allow"] in ("GET", "POST")
 
 
-def test_the_schemas_are_those_of_the_types() -> None:
-    async def test() -> None:
-        async with connect(PLAN) as (client, _):
-            described = (await client.get("/openapi.json")).json()
-            schemas = described["components"]["schemas"]
-            references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
-            assert references <= set(schemas)
-            assert {"ScoreRequest", "SampleResponse", "ErrorResponse", "Rollout"} <= references
-            request = schemas["EntailmentRequest"]
-            assert (request["required"], request["additionalProperties"]) == (["pairs"], False)
-            health = (await client.get("/health")).json()
-            assert health.keys() <= schemas["HealthResponse"]["properties"].keys()
-        assert described["paths"].keys() == NAMED_ROUTES - {"/", "/docs", "/openapi.json"}
-
-    run(test)
+async def test_the_schemas_are_those_of_the_types() -> None:
+    async with connect(PLAN) as (client, _):
+        described = (await client.get("/openapi.json")).json()
+        schemas = described["components"]["schemas"]
+        references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
+        assert references <= set(schemas)
+        assert {"ScoreRequest", "SampleResponse", "ErrorResponse", "Rollout"} <= references
+        request = schemas["EntailmentRequest"]
+        assert (request["required"], request["additionalProperties"]) == (["pairs"], False)
+        health = (await client.get("/health")).json()
+        assert health.keys() <= schemas["HealthResponse"]["properties"].keys()
+    assert described["paths"].keys() == NAMED_ROUTES - {"/", "/docs", "/openapi.json"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_server import connect, run
+from running_server import connect
 
 import rag_rewards as rr
 from rag_rewards.cli import main
@@ -122,18 +122,15 @@ def test_broken_rows_on_the_command_line(tmp_path: Path) -> None:
     }
 
 
-def test_broken_rows_by_http() -> None:
-    async def test() -> None:
-        async with connect(RecipeSpec(recipe="search-r1")) as (client, _):
-            for row, path, words in BROKEN.values():
-                body = {"rollouts": [turns(A, answers=["Seine"]), row]}
-                answer = await client.post("/score", json=body)
-                assert answer.status_code == 422
-                error = answer.json()["error"]
-                assert error["path"] == f"rollouts[1].{path}"
-                assert words in error["message"]
-
-    run(test)
+async def test_broken_rows_by_http() -> None:
+    async with connect(RecipeSpec(recipe="search-r1")) as (client, _):
+        for row, path, words in BROKEN.values():
+            body = {"rollouts": [turns(A, answers=["Seine"]), row]}
+            answer = await client.post("/score", json=body)
+            assert answer.status_code == 422
+            error = answer.json()["error"]
+            assert error["path"] == f"rollouts[1].{path}"
+            assert words in error["message"]
 
 
 # --- malformed rollouts: reward with a penalty of 0.1 ---------------------------------------------
@@ -167,7 +164,7 @@ def test_a_malformed_rollout_in_python(row: dict[str, Any], expected: list[float
     assert score.value == pytest.approx(sum(each or 0.0 for each in expected))
 
 
-def test_malformed_rollouts_on_the_command_line_and_by_http(tmp_path: Path) -> None:
+async def test_malformed_rollouts_on_the_command_line_and_by_http(tmp_path: Path) -> None:
     rows = [row | {"answers": ["Seine"], "id": name} for name, (row, _) in MALFORMED.items()]
     expected = [entries for _, entries in MALFORMED.values()]
     source, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
@@ -179,18 +176,15 @@ def test_malformed_rollouts_on_the_command_line_and_by_http(tmp_path: Path) -> N
     scored = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["turn_rewards"] for row in scored] == [pytest.approx(each) for each in expected]
 
-    async def test() -> None:
-        plan = RecipeSpec(recipe="search-r1", settings=SETTINGS)
-        async with connect(plan) as (client, _):
-            answer = (await client.post("/score", json={"rollouts": rows})).json()
-        assert [each["turn_rewards"] for each in answer["scores"]] == [
-            pytest.approx(each) for each in expected
-        ]
-
-    run(test)
+    plan = RecipeSpec(recipe="search-r1", settings=SETTINGS)
+    async with connect(plan) as (client, _):
+        answer = (await client.post("/score", json={"rollouts": rows})).json()
+    assert [each["turn_rewards"] for each in answer["scores"]] == [
+        pytest.approx(each) for each in expected
+    ]
 
 
-def test_a_failed_environment_is_unscored_in_every_interface(tmp_path: Path) -> None:
+async def test_a_failed_environment_is_unscored_in_every_interface(tmp_path: Path) -> None:
     row = turns({"text": S, "error": "timeout"}, A, answers=["Seine"])
     with pytest.raises(BackendError, match="timeout"):
         rr.recipe("search-r1")([rr.decode_row(row)])
@@ -201,13 +195,10 @@ def test_a_failed_environment_is_unscored_in_every_interface(tmp_path: Path) -> 
     assert ended.value.code == 3
     assert '"path":"turns[0].error"' in (tmp_path / "out.jsonl.errors.jsonl").read_text()
 
-    async def test() -> None:
-        async with connect(RecipeSpec(recipe="search-r1")) as (client, _):
-            [score] = (await client.post("/score", json={"rollouts": [row]})).json()["scores"]
-        assert score["reward"] is None
-        assert score["error"]["path"] == "turns[0].error"
-
-    run(test)
+    async with connect(RecipeSpec(recipe="search-r1")) as (client, _):
+        [score] = (await client.post("/score", json={"rollouts": [row]})).json()["scores"]
+    assert score["reward"] is None
+    assert score["error"]["path"] == "turns[0].error"
 
 
 def test_an_unknown_dialect_names_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +213,7 @@ def test_an_unknown_dialect_names_the_choices(capsys: pytest.CaptureFixture[str]
         rr.recipe("lear", {"length.unit": "letters"})
 
 
-def test_ten_thousand_turns_in_every_interface(tmp_path: Path) -> None:
+async def test_ten_thousand_turns_in_every_interface(tmp_path: Path) -> None:
     searches = [{"text": f"<search>{i}</search>", "results": PAGE} for i in range(9_999)]
     row = turns(*searches, A, answers=["Seine"], id="long")
     score = rr.recipe("search-r1")([rr.decode_row(row)])[0]
@@ -239,12 +230,9 @@ def test_ten_thousand_turns_in_every_interface(tmp_path: Path) -> None:
             main([name, str(out), *options])
         assert not ended.value.code
 
-    async def test() -> None:
-        async with connect(RecipeSpec(recipe="search-r1")) as (client, _):
-            [scored] = (await client.post("/score", json={"rollouts": [row]})).json()["scores"]
-        assert len(scored["turn_rewards"]) == 10_000
-
-    run(test)
+    async with connect(RecipeSpec(recipe="search-r1")) as (client, _):
+        [scored] = (await client.post("/score", json={"rollouts": [row]})).json()["scores"]
+    assert len(scored["turn_rewards"]) == 10_000
 
 
 # --- stored evidence ---------------------------------------------------------------------------
@@ -268,7 +256,7 @@ def test_replay_and_score_need_no_model_for_stored_evidence(
     assert "gain.kind" in capsys.readouterr().out
 
 
-def test_the_server_of_openrlhf_logs_once_that_rewards_are_summed(caplog: Any) -> None:
+async def test_the_server_of_openrlhf_logs_once_that_rewards_are_summed(caplog: Any) -> None:
     transcript = f"Which river?{S}<information>Doc 1(Title: b) Seine</information>{A}"
     body = {
         "query": [transcript],
@@ -276,11 +264,8 @@ def test_the_server_of_openrlhf_logs_once_that_rewards_are_summed(caplog: Any) -
         "labels": ['{"answers": ["Seine"], "supporting": ["1"], "documents": [{"text": "Seine"}]}'],
     }
 
-    async def test() -> None:
-        settings = {"keys.weight": 0.0}
-        async with connect(RecipeSpec(recipe="stepsearch", settings=settings)) as (client, _):
-            for _ in range(2):
-                assert (await client.post("/openrlhf", json=body)).status_code == 200
-
-    run(test)
+    settings = {"keys.weight": 0.0}
+    async with connect(RecipeSpec(recipe="stepsearch", settings=settings)) as (client, _):
+        for _ in range(2):
+            assert (await client.post("/openrlhf", json=body)).status_code == 200
     assert caplog.text.count("turn rewards are summed") == 1

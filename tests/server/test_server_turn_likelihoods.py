@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from running_server import connect, run
+from running_server import connect
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "models"))
 import tiny_models
@@ -37,18 +37,15 @@ def gains_of(model: Any, row: Any, encode: Any) -> list[float]:
     return [after - before for before, after in pairwise(p)]
 
 
-def test_the_gains_of_naive_scoring() -> None:
+async def test_the_gains_of_naive_scoring() -> None:
     model, tokenizer = tiny_models.make_model("qwen2"), tiny_models.make_tokenizer()
     rows = turn_rollouts.rows_of_group(tiny_models.VOCABULARY)
     models = Models(policy=TransformersPolicy(model, tokenizer))
 
-    async def test() -> None:
-        async with connect(RecipeSpec(recipe="igpo"), models) as (client, _):
-            answer = (await client.post("/score", json={"rollouts": rows})).json()
-        for row, score in zip(rows, answer["scores"], strict=True):
-            *gains, _ = score["turn_rewards"]
-            expected = gains_of(model, decode_row(row), tokenizer.encode)
-            assert gains == pytest.approx(expected, abs=1e-6)
-            assert len(gains) == len(row["turns"]) - 1
-
-    run(test)
+    async with connect(RecipeSpec(recipe="igpo"), models) as (client, _):
+        answer = (await client.post("/score", json={"rollouts": rows})).json()
+    for row, score in zip(rows, answer["scores"], strict=True):
+        *gains, _ = score["turn_rewards"]
+        expected = gains_of(model, decode_row(row), tokenizer.encode)
+        assert gains == pytest.approx(expected, abs=1e-6)
+        assert len(gains) == len(row["turns"]) - 1

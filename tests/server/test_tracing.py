@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from running_server import ARENA, Running, connect, run
+from running_server import ARENA, Running, connect
 from trace_collector import trace_collector
 
 from rag_rewards.evidence.protocols import Models
@@ -46,16 +46,13 @@ class Spans:
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
 
-def test_a_request_continues_the_trace_of_its_client() -> None:
+async def test_a_request_continues_the_trace_of_its_client() -> None:
     spans = Spans()
 
-    async def test() -> None:
-        async with connect(PLAN) as (client, server):
-            server.telemetry.tracing = spans.tracing
-            headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "seven"}
-            await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
-
-    run(test)
+    async with connect(PLAN) as (client, server):
+        server.telemetry.tracing = spans.tracing
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "seven"}
+        await client.post("/score", json={"rollouts": [ARENA]}, headers=headers)
     (span,) = spans.named("POST /score")
     assert span.kind is SpanKind.SERVER
     assert f"{span.context.trace_id:032x}" == TRACE
@@ -70,15 +67,12 @@ def test_a_request_continues_the_trace_of_its_client() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "00-0-0-01", "nonsense", "00-" + "0" * 32 + "-" + PARENT])
-def test_an_invalid_header_starts_a_new_trace(header: str) -> None:
+async def test_an_invalid_header_starts_a_new_trace(header: str) -> None:
     spans = Spans()
 
-    async def test() -> None:
-        async with connect(PLAN) as (client, server):
-            server.telemetry.tracing = spans.tracing
-            await client.get("/nowhere", headers={"traceparent": header})
-
-    run(test)
+    async with connect(PLAN) as (client, server):
+        server.telemetry.tracing = spans.tracing
+        await client.get("/nowhere", headers={"traceparent": header})
     (span,) = spans.named("GET other")
     assert span.parent is None
     assert span.attributes["http.response.status_code"] == 404
@@ -128,15 +122,12 @@ def test_a_batch_of_several_requests_has_links_to_them() -> None:
     assert len(spans.named("call judge")) == 3
 
 
-def test_messages_of_a_request_have_the_ids_of_its_span() -> None:
+async def test_messages_of_a_request_have_the_ids_of_its_span() -> None:
     spans, lines = Spans(), []
 
-    async def test() -> None:
-        with spans.tracing.request("GET", "/health", {}, "seven"):
-            record = logging.LogRecord("a", logging.INFO, "", 0, "message", (), None)
-            lines.append(JsonFormatter().format(record))
-
-    run(test)
+    with spans.tracing.request("GET", "/health", {}, "seven"):
+        record = logging.LogRecord("a", logging.INFO, "", 0, "message", (), None)
+        lines.append(JsonFormatter().format(record))
     (span,) = spans.named("GET /health")
     entry = json.loads(lines[0])
     assert entry["trace_id"] == f"{span.context.trace_id:032x}"

@@ -26,7 +26,7 @@ from rag_rewards.models.local_models import (
     torch_dtype,
 )
 from rag_rewards.models.nli.classifier import PairClassifier, load_classifier
-from rag_rewards.models.nli.pieces import Both, Pair, Piece, TooLong, divide, highest
+from rag_rewards.models.nli.pieces import Both, Pair, Piece, divide, highest
 from rag_rewards.models.nli.seq2seq import Seq2SeqEntailment, is_seq2seq, load_seq2seq
 
 Network = PairClassifier | Seq2SeqEntailment
@@ -44,8 +44,6 @@ def load_entailment(
     overlap: int = 64,
     token_budget: int | None = None,
     entailment_label: str | int | None = None,
-    answers: tuple[str, str] = ("1", "0"),
-    too_long: TooLong = "zero",
 ) -> LocalEntailment:
     """Load an entailment model from a folder, or by its name from the Hugging Face hub.
 
@@ -59,10 +57,6 @@ def load_entailment(
                       1,024. It is halved when memory is exhausted
     entailment_label  name or index of the classifier's label for entailment, if its config does
                       not specify it
-    answers           outputs of a T5 model for yes and for no
-    too_long          result of a hypothesis that does not fit into the model: "zero" for a
-                      probability of 0, "cut" to truncate it, "error" for a BackendError of the
-                      whole call
 
     Raises MissingExtraError if the packages are not installed, and UsageError for invalid
     arguments, such as a label that is not unique, or a folder that does not exist, is incomplete or
@@ -83,8 +77,8 @@ def load_entailment(
     network: Network
     if is_seq2seq(config):
         if entailment_label is not None:
-            raise UsageError("entailment_label is for classifiers; use answers for a T5 model")
-        network = load_seq2seq(folder, precision, torch_dev, answers)
+            raise UsageError("entailment_label is for classifiers, and not for a T5 model")
+        network = load_seq2seq(folder, precision, torch_dev)
     else:
         network = load_classifier(folder, precision, torch_dev, config, entailment_label)
     return LocalEntailment(
@@ -93,7 +87,6 @@ def load_entailment(
         max_length=_max_length(network, max_length),
         overlap=overlap,
         token_budget=token_budget or _TOKEN_BUDGET.get(torch_dev.type, _TOKEN_BUDGET["cuda"]),
-        too_long=too_long,
     )
 
 
@@ -111,8 +104,9 @@ class LocalEntailment(LocalModel):
     """P(premise entails hypothesis), 0 to 1, by a model in this process; see `load_entailment`.
 
     Equal pairs are computed once. An empty premise or hypothesis (without text, or without a token
-    of the tokenizer) has probability 0.0 without a run of the model. A value does not depend on
-    the other pairs of a call, up to rounding (1e-5 in float32).
+    of the tokenizer) and a hypothesis that does not fit into the model have probability 0.0 without
+    a run of the model. A value does not depend on the other pairs of a call, up to rounding (1e-5
+    in float32).
     """
 
     kind = "entailment"
@@ -125,26 +119,22 @@ class LocalEntailment(LocalModel):
         max_length: int,
         overlap: int,
         token_budget: int,
-        too_long: TooLong,
     ) -> None:
         self.max_length = max_length
         self.overlap = overlap
         self.token_budget = token_budget
-        self.too_long = too_long
         self.usage = EntailmentUsage()
         precision = str(network.model.dtype).removeprefix("torch.")
         super().__init__(
             network,
-            f"{name} {precision} {network.label} max_length={max_length} overlap={overlap}"
-            + (f" too_long={too_long}" if too_long != "zero" else ""),
+            f"{name} {precision} {network.label} max_length={max_length} overlap={overlap}",
         )
 
     async def entail(self, pairs: Sequence[Pair]) -> list[float]:
         """Return the probabilities of (premise, hypothesis) pairs, in order.
 
         The model runs in a thread; simultaneous calls run one after the other. Raises BackendError
-        for a value that is not finite, if the memory is not sufficient for a single piece, and
-        with too_long="error" for a hypothesis that is too long.
+        for a value that is not finite, and if the memory is not sufficient for a single piece.
         """
         return await asyncio.to_thread(self.entail_sync, pairs)
 
@@ -175,7 +165,7 @@ class LocalEntailment(LocalModel):
         """Return the probabilities of each pair, which are computed once for equal pairs."""
         distinct = list(dict.fromkeys((p, h) for p, h in pairs if p.strip() and h.strip()))
         encoded = self._model.encode(distinct)
-        pieces, owners = divide(distinct, encoded, self.max_length, self.overlap, self.too_long)
+        pieces, owners = divide(encoded, self.max_length, self.overlap)
         best = highest(len(distinct), owners, self._run(pieces))
         values = dict(zip(distinct, best, strict=True))
         self.usage.pairs += len(distinct)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from rag_rewards.errors import BackendError, UsageError, shorten
+from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.models.local_models import check_tokenizer, load_tokenizer
 
 Pair = tuple[str, str]
 """A premise and a hypothesis."""
 Both = tuple[float, float]
 """The probabilities of entailment and of contradiction."""
-TooLong = Literal["zero", "cut", "error"]
 _PREMISE_SHARE = 8
 """The premise gets at least 1/8 of the maximum length, so that the number of pieces is limited."""
 
@@ -26,10 +25,6 @@ ENCODING_OPTIONS = {
     "verbose": False,
 }
 """Arguments of a tokenizer that encode a text without special treatment."""
-
-
-class HypothesisTooLong(BackendError):
-    """A hypothesis does not fit into the model."""
 
 
 def windows(length: int, room: int, overlap: int) -> list[tuple[int, int]]:
@@ -66,72 +61,51 @@ class EncodedPair:
     premise: tuple[int, int]
     hypothesis: tuple[int, int]
 
-    def pieces(self, limit: int, overlap: int, cut_hypothesis: bool = False) -> list[Piece]:
+    def pieces(self, limit: int, overlap: int) -> list[Piece]:
         """Return pieces of at most `limit` tokens, each with the whole hypothesis.
 
         Together they contain every token of the premise. Neighbors share `overlap` tokens, but at
         most half of the tokens of the premise that fit. The premise needs up to an eighth of
-        `limit`: raises HypothesisTooLong if the hypothesis does not leave that, unless
-        `cut_hypothesis` allows to remove the end of the hypothesis.
+        `limit`: a hypothesis that does not leave that has no piece. Raises BackendError if no
+        hypothesis would.
         """
         if len(self.ids) <= limit:
             return [Piece(self.ids, self.types)]
-        (start, end), (_, tail) = self.premise, self.hypothesis
+        (start, end), (first, last) = self.premise, self.hypothesis
         around = len(self.ids) - (end - start)
         least = min(end - start, max(limit // _PREMISE_SHARE, 1))
-        if (excess := around + least - limit) > 0:
-            self._check_hypothesis(limit, least, excess, cut_hypothesis)
-            around -= excess
-        excess = max(excess, 0)
-        room = limit - around
-        return [
-            Piece(
-                _cut(self.ids, start, end, a, b, tail, excess),
-                self.types and _cut(self.types, start, end, a, b, tail, excess),
-            )
-            for a, b in windows(end - start, room, min(overlap, room // 2))
-        ]
-
-    def _check_hypothesis(self, limit: int, least: int, excess: int, cut_hypothesis: bool) -> None:
-        length = self.hypothesis[1] - self.hypothesis[0]
-        if excess >= length:
+        if around - (last - first) + least >= limit:
             raise BackendError(
                 f"max_length={limit} leaves no room for a hypothesis beside {least} tokens of the "
                 "premise and the special tokens: increase max_length"
             )
-        if not cut_hypothesis:
-            raise HypothesisTooLong(
-                f"a hypothesis of {length} tokens is too long: {length - excess} fit into "
-                f'{limit} beside {least} of the premise; too_long="cut" truncates it'
+        room = limit - around
+        if room < least:
+            return []
+        return [
+            Piece(
+                self._without(self.ids, start + a, start + b),
+                self.types and self._without(self.types, start + a, start + b),
             )
+            for a, b in windows(end - start, room, min(overlap, room // 2))
+        ]
 
-
-def _cut(ids: list[int], start: int, end: int, a: int, b: int, tail: int, excess: int) -> list[int]:
-    """Return tokens a to b of the premise, and the hypothesis without its last `excess` tokens."""
-    return ids[:start] + ids[start + a : start + b] + ids[end : tail - excess] + ids[tail:]
+    def _without(self, ids: list[int], start: int, end: int) -> list[int]:
+        """Return the tokens without those of the premise before `start` and from `end` on."""
+        return ids[: self.premise[0]] + ids[start:end] + ids[self.premise[1] :]
 
 
 def divide(
-    pairs: Sequence[Pair],
-    encoded: Iterable[EncodedPair | None],
-    limit: int,
-    overlap: int,
-    too_long: TooLong,
+    encoded: Iterable[EncodedPair | None], limit: int, overlap: int
 ) -> tuple[list[Piece], list[int]]:
     """Return the pieces of all pairs as `EncodedPair.pieces`, and the position of the pair of each.
 
-    A pair has no piece if one of its texts has no token, or if its hypothesis is too long and
-    `too_long` is "zero". With "error", raises HypothesisTooLong.
+    A pair has no piece if one of its texts has no token, or if its hypothesis is too long.
     """
     pieces: list[Piece] = []
     owners: list[int] = []
     for i, pair in enumerate(encoded):
-        try:
-            parts = pair.pieces(limit, overlap, too_long == "cut") if pair else []
-        except HypothesisTooLong as error:
-            if too_long == "error":
-                raise HypothesisTooLong(f"{error}: {shorten(pairs[i][1], 60)!r}") from None
-            continue
+        parts = pair.pieces(limit, overlap) if pair else []
         pieces += parts
         owners += [i] * len(parts)
     return pieces, owners

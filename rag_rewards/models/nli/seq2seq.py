@@ -19,6 +19,9 @@ from rag_rewards.models.nli.pieces import (
     special_tokens,
 )
 
+_ANSWERS = ("1", "0")
+"""The outputs of TRUE for yes and for no."""
+
 
 @dataclass(frozen=True)
 class Seq2SeqEntailment:
@@ -36,7 +39,11 @@ class Seq2SeqEntailment:
     prefix: tuple[int, ...]
     yes: int
     no: int
-    label: str
+
+    @property
+    def label(self) -> str:
+        """The outputs for yes and for no, for the fingerprint."""
+        return f"answers={'/'.join(_ANSWERS)}"
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> Iterator[EncodedPair | None]:
         """Yield the tokens of each pair, None if one of its texts has no token."""
@@ -68,10 +75,8 @@ class Seq2SeqEntailment:
         return shares * shares.new_tensor([1.0, 0.0])
 
 
-def load_seq2seq(
-    folder: Path, dtype: Any, device: Any, answers: tuple[str, str]
-) -> Seq2SeqEntailment:
-    """Load a T5 model. `answers` are its outputs for yes and for no."""
+def load_seq2seq(folder: Path, dtype: Any, device: Any) -> Seq2SeqEntailment:
+    """Load a T5 model."""
     from transformers import AutoModelForSeq2SeqLM
 
     model = load_model(AutoModelForSeq2SeqLM, folder, dtype, device)
@@ -79,14 +84,14 @@ def load_seq2seq(
     start = model.config.decoder_start_token_id
     if start is None:
         raise UsageError(f"{folder}: config.json has no decoder_start_token_id")
-    yes, no = (tokenizer.encode(answer, add_special_tokens=False) for answer in answers)
+    yes, no = (tokenizer.encode(answer, add_special_tokens=False) for answer in _ANSWERS)
     shared = 0
     while shared < min(len(yes), len(no)) and yes[shared] == no[shared]:
         shared += 1
     if shared == min(len(yes), len(no)):
         raise UsageError(
-            f"answers={answers!r} cannot be distinguished: the tokenizer encodes them as {yes} "
-            f"and {no}"
+            f"{folder}: the answers 1 and 0 cannot be distinguished: the tokenizer encodes them as "
+            f"{yes} and {no}"
         )
     return Seq2SeqEntailment(
         model,
@@ -95,7 +100,6 @@ def load_seq2seq(
         prefix=(start, *yes[:shared]),
         yes=yes[shared],
         no=no[shared],
-        label=f"answers={answers[0]}/{answers[1]}",
     )
 
 

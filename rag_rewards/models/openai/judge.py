@@ -7,14 +7,12 @@ hides its own retries.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import math
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -25,7 +23,8 @@ import msgspec
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.evidence.protocols import Entities, EntityQuestion, JudgeQuestion
 from rag_rewards.models.addresses import servers_of
-from rag_rewards.models.client import Client, Place
+from rag_rewards.models.calls import PerLoop
+from rag_rewards.models.client import Client, Sender
 from rag_rewards.models.entity_prompts import entity_messages, parse_entities
 from rag_rewards.models.health import Health
 from rag_rewards.models.judge_fences import code_of
@@ -37,8 +36,8 @@ from rag_rewards.models.verdict_cache import (
     BackgroundCache,
     CacheFaults,
     Entry,
-    VerdictCache,
     cache_key,
+    check_cache,
 )
 
 log = logging.getLogger("rag_rewards")
@@ -102,13 +101,11 @@ class OpenAIJudge:
     votes             odd number of votes; the majority decides, and no more votes than it needs
                       are requested
     extra             further fields of the request body, such as {"reasoning_effort": "low"}
-    concurrency, requests_per_minute, tokens_per_minute, timeout, deadline, retries, backoff
-                      limits of the requests, as in `Limits`. Tokens are estimated before a request,
-                      and corrected by the count of the server. A response without a verdict is
+    concurrency, timeout, deadline, retries, backoff
+                      limits of the requests, as in `Limits`. A response without a verdict is
                       repeated twice
-    cache             a `VerdictCache` or its file. The address is not part of the keys: another
-                      server of the same model has the same verdicts
-    prices            price of a million prompt tokens, and of a million completion tokens
+    cache             file of verdicts. The address is not part of the keys: another server of the
+                      same model has the same verdicts. No file is open between calls
 
     The result of a question without a verdict is a BackendError. If a response shows that no
     question can succeed (an invalid key, an unknown model), or after 32 consecutive questions
@@ -129,14 +126,11 @@ class OpenAIJudge:
         votes: int = 1,
         extra: Mapping[str, Any] | None = None,
         concurrency: int = 64,
-        requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None,
         timeout: float = 60.0,
         deadline: float | None = 600.0,
         retries: int = 5,
         backoff: float = 0.5,
-        cache: VerdictCache | str | Path | None = None,
-        prices: tuple[float, float] | None = None,
+        cache: str | Path | None = None,
     ) -> None:
         _check(model.strip() != "", "model must be the name of a model, found an empty string")
         _check(votes >= 1 and votes % 2 == 1, f"votes must be an odd number, found {votes}")
@@ -149,9 +143,9 @@ class OpenAIJudge:
         self._extra = dict(extra or {})
         self._constant_fields = _constant_fields(model, max_tokens, self._extra)
         self._marked = marked
-        self._cache = VerdictCache(cache) if isinstance(cache, (str, Path)) else cache
-        self._caches: dict[asyncio.AbstractEventLoop, tuple[BackgroundCache, int]] = {}
-        self._counter = UsageCounter(prices)
+        self._cache = None if cache is None else check_cache(cache)
+        self._caches = PerLoop(self._open_cache, self._close_cache)
+        self._counter = UsageCounter()
         _check("@" not in base_url, "base_url must contain no password; give the key as api_key")
         servers = servers_of(base_url, is_base=True)
         self._client = Client(
@@ -163,8 +157,6 @@ class OpenAIJudge:
                 retries=retries,
                 backoff=backoff,
                 concurrency=concurrency,
-                requests_per_minute=requests_per_minute,
-                tokens_per_minute=tokens_per_minute,
             ),
             _headers(api_key, is_secure=servers[0].url.lower().startswith("https")),
             extra="judge",
@@ -197,7 +189,7 @@ class OpenAIJudge:
 
     @property
     def usage(self) -> JudgeUsage:
-        """Requests, tokens, cost and latency since the construction."""
+        """Requests, tokens and latency since the construction."""
         return self._counter.usage()
 
     async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
@@ -219,7 +211,7 @@ class OpenAIJudge:
     async def _answer_each(
         self,
         questions: Sequence[_Question],
-        answer: Callable[[_Votes, Any, Place], Awaitable[_Answer]],
+        answer: Callable[[_Votes, Any, Sender], Awaitable[_Answer]],
     ) -> list[_Answer | Exception]:
         """Return an answer or an error for each question, in order."""
         answers: dict[_Question, _Answer | Exception] = {}
@@ -229,32 +221,32 @@ class OpenAIJudge:
                 keys[question] = [self._key(question, i) for i in range(len(self._temperatures))]
             except UsageError as error:
                 answers[question] = error
-        async with self._open_cache() as cache:
+        async with self._caches.use() as cache:
             entries = await cache.get(chain.from_iterable(keys.values())) if cache else {}
             votes = _Votes(keys, entries, cache)
             results = await self._client.map(
-                list(keys), lambda each, place: answer(votes, each, place), name=self._label
+                list(keys), lambda each, sender: answer(votes, each, sender), name=self._label
             )
         answers.update(zip(keys, results, strict=True))
         self._counter.add(failures=sum(isinstance(each, Exception) for each in answers.values()))
         return [answers[question] for question in questions]
 
-    async def _majority(self, votes: _Votes, question: JudgeQuestion, place: Place) -> int:
+    async def _majority(self, votes: _Votes, question: JudgeQuestion, sender: Sender) -> int:
         """Request votes one after the other, until one verdict has more than half of them."""
         counts = [0, 0]
         while True:
-            entry = await self._vote(votes, question, sum(counts), place)
+            entry = await self._vote(votes, question, sum(counts), sender)
             verdict = int(entry.verdict or 0)
             counts[verdict] += 1
             if 2 * counts[verdict] > len(self._temperatures):
                 return verdict
 
     async def _common_names(
-        self, votes: _Votes, question: EntityQuestion, place: Place
+        self, votes: _Votes, question: EntityQuestion, sender: Sender
     ) -> Entities:
         """Return the names that more than half of the votes state."""
         count = len(self._temperatures)
-        entries = [await self._vote(votes, question, i, place) for i in range(count)]
+        entries = [await self._vote(votes, question, i, sender) for i in range(count)]
         names: dict[str, str | None] = {}
         for placeholder in question.placeholders:
             votes_by_name = Counter((entry.entities or {}).get(placeholder) for entry in entries)
@@ -262,11 +254,11 @@ class OpenAIJudge:
             names[placeholder] = name if 2 * most > count else None
         return names
 
-    async def _vote(self, votes: _Votes, question: _Question, number: int, place: Place) -> Entry:
+    async def _vote(self, votes: _Votes, question: _Question, number: int, sender: Sender) -> Entry:
         key = votes.keys[question][number]
         entry = votes.entries.get(key)
         if entry is None:
-            entry = await self._request_vote(question, self._body(question, number), place)
+            entry = await self._request_vote(question, self._body(question, number), sender)
             if votes.cache:
                 votes.cache.put(key, entry)
         else:
@@ -297,15 +289,16 @@ class OpenAIJudge:
 
     # --- requests ------------------------------------------------------------------------------
 
-    async def _request_vote(self, question: _Question, body: dict[str, Any], place: Place) -> Entry:
+    async def _request_vote(
+        self, question: _Question, body: dict[str, Any], sender: Sender
+    ) -> Entry:
         """Request a vote, and again if a response has no verdict. HttpError without a verdict."""
         content = msgspec.json.encode(body, order="sorted")
-        tokens = len(content) // 4 + body.get("max_tokens", 0)
         code = code_of(body["messages"]) if self._marked else ""
         retries = min(self._client.limits.retries, _RETRIES_OF_UNUSABLE)
         while True:
             try:
-                entry = await self._request_once(question, content, tokens, code, place)
+                entry = await self._request_once(question, content, code, sender)
             except HttpError as error:
                 if error.status != 200 or not retries:
                     self.health.record_result(str(error), _MAX_FAILURES)
@@ -316,15 +309,13 @@ class OpenAIJudge:
                 return entry
 
     async def _request_once(
-        self, question: _Question, content: bytes, tokens: int, code: str, place: Place
+        self, question: _Question, content: bytes, code: str, sender: Sender
     ) -> Entry:
         """Return the verdict of a response. HttpError with status 200 if it has none."""
-        completion = await place.post("/chat/completions", content, _Completion, tokens=tokens)
+        completion = await sender.post("/chat/completions", content, _Completion)
         counts = completion.usage or _TokenCounts()
         prompt, generated = _count(counts.prompt_tokens), _count(counts.completion_tokens)
         self._counter.add(prompt_tokens=prompt, completion_tokens=generated)
-        if completion.usage is not None:
-            self._client.token_rate.give_back(tokens - prompt - generated)
         choice = completion.choices[0]
         text = choice.message.content or ""
         if choice.finish_reason == "length":
@@ -340,30 +331,17 @@ class OpenAIJudge:
                 return Entry(1 if verdict else 0, prompt, generated, text)
             reason = f"has no verdict: {text or choice.message.refusal!r}"
         reason = self._client.message_text(reason, 200)
-        raise place.error(f"the response of {place.server.url} {reason}", 200)
+        raise sender.error(f"the response of {sender.server.url} {reason}", 200)
 
     # --- the cache -----------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _open_cache(self) -> AsyncIterator[BackgroundCache | None]:
-        """Yield the cache, which simultaneous calls on one event loop share."""
-        if self._cache is None:
-            yield None
-            return
-        loop = asyncio.get_running_loop()
-        if loop not in self._caches:
-            self._caches[loop] = BackgroundCache(self._cache), 0
-        cache, calls = self._caches[loop]
-        self._caches[loop] = cache, calls + 1
-        try:
-            yield cache
-        finally:
-            cache, calls = self._caches.pop(loop)
-            if calls > 1:
-                self._caches[loop] = cache, calls - 1
-            else:
-                await cache.close()
-                self._report(cache.faults)
+    def _open_cache(self) -> BackgroundCache | None:
+        return None if self._cache is None else BackgroundCache(self._cache)
+
+    async def _close_cache(self, cache: BackgroundCache | None) -> None:
+        if cache is not None:
+            await cache.close()
+            self._report(cache.faults)
 
     def _report(self, faults: CacheFaults) -> None:
         """Count the faults of the cache, and log the first ones."""
@@ -372,7 +350,7 @@ class OpenAIJudge:
                 "the judge's cache %s: %d verdicts could not be read, %d could not be written, %d "
                 "were damaged%s; these verdicts are requested again, and further faults are only "
                 "counted",
-                self._cache.path,
+                self._cache,
                 faults.unread,
                 faults.unwritten,
                 faults.damaged,

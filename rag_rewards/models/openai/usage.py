@@ -1,4 +1,4 @@
-"""The number, the cost and the latency of the requests of a judge."""
+"""The number, the tokens and the latency of the requests of a judge."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _LATENCIES = 10_000
-"""Number of latencies in memory, for the percentiles."""
+"""Number of latencies in memory, for the percentile."""
 
 
 @dataclass(frozen=True)
 class JudgeUsage:
-    """Requests, tokens, cost and latency of a judge since its construction.
+    """Requests, tokens and latency of a judge since its construction.
 
-    Tokens are counted by the server, and include responses without a verdict. `cost` has the
-    currency of `prices`, and is None without prices. Latencies are in seconds, from sending a
-    request to the end of its response or to its failure, without the time that it waited for a
-    limit. The percentiles are those of the last 10,000 requests. All latencies are 0 before the
-    first request.
+    Tokens are counted by the server, and include responses without a verdict. The latency is in
+    seconds, from sending a request to the end of its response or to its failure. The percentile is
+    that of the last 10,000 requests, and 0 before the first one.
     """
 
     verdicts: int = 0
@@ -34,24 +32,16 @@ class JudgeUsage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_prompt_tokens: int = 0
-    """Number of tokens of the requests whose verdicts are from the cache; not part of `cost`."""
+    """Number of tokens of the requests whose verdicts are from the cache."""
     cached_completion_tokens: int = 0
-    cost: float | None = None
-    latency_mean: float = 0.0
-    latency_p50: float = 0.0
     latency_p95: float = 0.0
 
 
 class UsageCounter:
-    """The running totals behind a `JudgeUsage`. Its methods can be called from several threads.
+    """The running totals behind a `JudgeUsage`. Its methods can be called from several threads."""
 
-    prices  price of a million prompt tokens, and of a million completion tokens
-    """
-
-    def __init__(self, prices: tuple[float, float] | None) -> None:
-        self._prices = prices
+    def __init__(self) -> None:
         self._totals: Counter[str] = Counter()
-        self._seconds = 0.0
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)
         self._lock = threading.Lock()
 
@@ -65,24 +55,14 @@ class UsageCounter:
         """Add a request that took this time."""
         with self._lock:
             self._totals["requests"] += 1
-            self._seconds += seconds
             self._latencies.append(seconds)
 
     def usage(self) -> JudgeUsage:
         """Return the totals so far."""
         with self._lock:
-            totals, seconds, latencies = Counter(self._totals), self._seconds, [*self._latencies]
-        latencies.sort()
-        cost = None
-        if self._prices is not None:
-            prompt, completion = self._prices
-            tokens = totals["prompt_tokens"] * prompt + totals["completion_tokens"] * completion
-            cost = tokens / 1e6
+            totals, latencies = Counter(self._totals), sorted(self._latencies)
         return JudgeUsage(
             **totals,
-            cost=cost,
-            latency_mean=seconds / totals["requests"] if totals["requests"] else 0.0,
-            latency_p50=percentile(latencies, 0.5),
             latency_p95=percentile(latencies, 0.95),
         )
 

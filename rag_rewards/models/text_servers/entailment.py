@@ -8,13 +8,13 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import Tokenizer
-from rag_rewards.models.client import Place
+from rag_rewards.models.client import Sender
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.local_models import read_config, resolve_tokenizer
 from rag_rewards.models.nli.classifier import (
@@ -92,14 +92,12 @@ class EntailmentServer(TextServer):
                       specify it
     tokenizer         vLLM only: folder of the model, or of its config and its tokenizer; default:
                       the folder that the server reports, if it exists on this machine
-    too_long          result of a hypothesis that does not fit into the model: "zero" for a
-                      probability of 0, or "error". `rag-rewards serve` decides this by itself
     api_key           key for the Authorization header; default: RAG_REWARDS_NLI_KEY
     limits            timeouts, retries, concurrency, and pairs in a request
 
     Equal pairs are sent once. A premise that is too long is divided, and the highest probability
-    of a part counts. An empty premise or hypothesis has probability 0.0. The error of a request is
-    the result of its pairs.
+    of a part counts. An empty premise or hypothesis, and a hypothesis that is too long, have
+    probability 0.0. The error of a request is the result of its pairs.
 
     Raises UsageError for invalid arguments, and MissingExtraError if httpx is not installed.
     """
@@ -113,13 +111,11 @@ class EntailmentServer(TextServer):
         *,
         entailment_label: str | int | None = None,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
-        too_long: Literal["zero", "error"] = "zero",
         api_key: str | None = None,
         limits: Limits | None = None,
     ) -> None:
         super().__init__(url, api_key, limits)
         self._label, self._tokenizer = entailment_label, tokenizer
-        self._too_long = too_long
         self._has_contradiction = True
 
     async def entail(self, pairs: Sequence[Pair]) -> list[float | Exception]:
@@ -135,7 +131,7 @@ class EntailmentServer(TextServer):
         complete = [(p, h) for p, h in pairs if p.strip() and h.strip()]
         if not complete:
             return [(0.0, 0.0)] * len(pairs)
-        api = await self._load_api()
+        api = await self._described()
         values: dict[Pair, Both | Exception]
         if contradiction and not self._has_contradiction:
             error = self._error("serves a model without a label for contradiction")
@@ -145,7 +141,7 @@ class EntailmentServer(TextServer):
                 complete,
                 api.batch,
                 lambda pair: len(pair[0]) + len(pair[1]),
-                lambda batch, place: api.send(batch, place, contradiction),
+                lambda batch, sender: api.send(batch, sender, contradiction),
             )
         return [values.get((p, h), (0.0, 0.0)) for p, h in pairs]
 
@@ -161,11 +157,11 @@ class EntailmentServer(TextServer):
         return self._vllm_api(description)
 
     async def _send_shared(
-        self, pairs: Sequence[Pair], place: Place, contradiction: bool
+        self, pairs: Sequence[Pair], sender: Sender, contradiction: bool
     ) -> list[Both]:
         """Return the probabilities that `rag-rewards serve` computes."""
         body = {"pairs": pairs, "contradiction": contradiction}
-        answer = await place.post("/entailment", body, _Entailments)
+        answer = await sender.post("/entailment", body, _Entailments)
         second = answer.contradiction if contradiction else [0.0] * len(answer.entailment)
         if second is None or len(second) != len(answer.entailment):
             raise self._error("returned no contradictions")
@@ -183,9 +179,9 @@ class EntailmentServer(TextServer):
         except (UsageError, BackendError) as error:
             raise self._error(f"serves {model}: {error}") from None
 
-        async def predict(parts: Sequence[Pair], place: Place) -> list[Both]:
+        async def predict(parts: Sequence[Pair], sender: Sender) -> list[Both]:
             body = {"inputs": parts, "truncate": False, "raw_scores": True}
-            rows = await place.post("/predict", body, list[list[_Prediction]])
+            rows = await sender.post("/predict", body, list[list[_Prediction]])
             self._check_count(rows, parts)
             return [self._softmax(row, labels) for row in rows]
 
@@ -197,18 +193,17 @@ class EntailmentServer(TextServer):
         self,
         fingerprint: str,
         batch: int,
-        request: Callable[[Sequence[Pair], Place], Awaitable[list[Both]]],
+        request: Callable[[Sequence[Pair], Sender], Awaitable[list[Both]]],
     ) -> Api:
         """Return an API for servers that refuse long pairs, whose premises are divided."""
 
-        async def send(pairs: Sequence[Pair], place: Place, _: bool) -> list[Both]:
+        async def send(pairs: Sequence[Pair], sender: Sender, _: bool) -> list[Both]:
             async def send_parts(parts: Sequence[Pair]) -> list[Both]:
-                return await request([(plain_text(p), plain_text(h)) for p, h in parts], place)
+                return await request([(plain_text(p), plain_text(h)) for p, h in parts], sender)
 
-            is_error = self._too_long == "error"
-            return await probabilities_of_parts(pairs, send_parts, is_error)
+            return await probabilities_of_parts(pairs, send_parts)
 
-        return Api(fingerprint + self._long_suffix, batch, send)
+        return Api(fingerprint, batch, send)
 
     def _softmax(self, row: Sequence[_Prediction], labels: _Labels) -> Both:
         """Return the probabilities of both labels. The server sorts a row by its scores."""
@@ -246,21 +241,20 @@ class EntailmentServer(TextServer):
         if length is None:
             raise self._error("does not report max_model_len, the maximum length of the model")
 
-        async def send(pairs: Sequence[Pair], place: Place, _: bool) -> list[Both]:
+        async def send(pairs: Sequence[Pair], sender: Sender, _: bool) -> list[Both]:
             pieces, owners = await asyncio.to_thread(
-                divide, pairs, encoder.encode(pairs), length, _OVERLAP, self._too_long
+                divide, encoder.encode(pairs), length, _OVERLAP
             )
             shares: list[Both] = []
             for at in range(0, len(pieces), VLLM_BATCH):
                 batch = pieces[at : at + VLLM_BATCH]
                 body = {"model": card.id, "input": [piece.ids for piece in batch]}
-                rows = (await place.post("/classify", body, Rows[_Class])).data
+                rows = (await sender.post("/classify", body, Rows[_Class])).data
                 shares += [self._shares(row, labels) for row in self._in_order(rows, batch)]
             return highest(len(pairs), owners, shares)
 
         return Api(
-            f"nli vllm:{card.id} {encoder.label} max_length={length} overlap={_OVERLAP}"
-            f"{self._long_suffix}",
+            f"nli vllm:{card.id} {encoder.label} max_length={length} overlap={_OVERLAP}",
             VLLM_BATCH,
             send,
         )
@@ -268,10 +262,10 @@ class EntailmentServer(TextServer):
     def _vllm_score_api(self, model: str) -> Api:
         """Return POST /score, for a classifier with one output, which is that of entailment."""
 
-        async def score(parts: Sequence[Pair], place: Place) -> list[Both]:
+        async def score(parts: Sequence[Pair], sender: Sender) -> list[Both]:
             premises, hypotheses = zip(*parts, strict=True)
             body = {"model": model, "text_1": premises, "text_2": hypotheses}
-            rows = (await place.post("/score", body, Rows[_Score])).data
+            rows = (await sender.post("/score", body, Rows[_Score])).data
             return [(self._probability(row.score), 0.0) for row in self._in_order(rows, parts)]
 
         return self._dividing_api(f"nli vllm:{model} score", VLLM_BATCH, score)
@@ -292,10 +286,6 @@ class EntailmentServer(TextServer):
                 "of the tokenizer belongs to another model"
             )
         return labels.both(shares)
-
-    @property
-    def _long_suffix(self) -> str:
-        return " too_long=error" if self._too_long == "error" else ""
 
 
 def softmax(logits: Sequence[float]) -> list[float]:

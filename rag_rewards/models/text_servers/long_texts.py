@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from rag_rewards.errors import BackendError, shorten
-from rag_rewards.models.nli.pieces import Both, HypothesisTooLong, Pair
+from rag_rewards.models.nli.pieces import Both, Pair
 from rag_rewards.models.responses import HttpError
 
 T = TypeVar("T")
@@ -40,14 +40,14 @@ def is_too_long(error: HttpError) -> bool:
     return error.status in (400, 422) and _TOO_LONG.search(str(error)) is not None
 
 
-def halves(text: str, overlap: bool) -> list[str] | None:
+def halves(text: str, overlap: bool = False) -> list[str] | None:
     """Return a text as two halves, cut at white space near the middle if there is any.
 
     With `overlap`, both halves contain the middle. Returns None for a text without two parts.
 
-    >>> halves("one two three four", overlap=False)
+    >>> halves("one two three four")
     ['one two', 'three four']
-    >>> halves("x", overlap=False) is None
+    >>> halves("x") is None
     True
     """
     text = text.strip()
@@ -72,12 +72,12 @@ def _white_space(text: str, near: int) -> int:
 async def send_divided(
     items: Sequence[T],
     send: Callable[[Sequence[T]], Awaitable[Sequence[V]]],
-    divide: Callable[[T], Sequence[T]],
+    divide: Callable[[T], Sequence[T] | None],
 ) -> list[list[V]]:
     """Send items in one request; return a value for each item, or for each of its parts.
 
-    If the server refuses a single item because of its length, it is divided by `divide`, which
-    raises an error if it cannot be. The error of several items is raised, and `TextServer` sends
+    If the server refuses a single item because of its length, it is divided by `divide`. Raises
+    NotDivisible if that returns None. The error of several items is raised, and `TextServer` sends
     the halves of such a batch.
     """
     try:
@@ -85,40 +85,29 @@ async def send_divided(
     except HttpError as error:
         if len(items) > 1 or not is_too_long(error):
             raise
-    parts = [await send_divided([part], send, divide) for part in divide(items[0])]
-    return [[value for [values] in parts for value in values]]
+    if (parts := divide(items[0])) is None:
+        raise NotDivisible(f"the server refuses {shorten(str(items[0]), 60)!r} as too long")
+    values = [await send_divided([part], send, divide) for part in parts]
+    return [[value for [each] in values for value in each]]
 
 
-def halves_of_text(text: str) -> list[str]:
-    """Return the halves of a text for an embedding. BackendError without two parts."""
-    parts = halves(text, overlap=False)
-    if parts is None:
-        raise BackendError(f"the server refuses {shorten(text, 60)!r} as too long")
-    return parts
+class NotDivisible(BackendError):
+    """A text that is too long for a server and has no two parts."""
 
 
-def halves_of_premise(pair: Pair) -> list[Pair]:
-    """Return a pair with each half of its premise. HypothesisTooLong without two parts."""
+def halves_of_premise(pair: Pair) -> list[Pair] | None:
+    """Return a pair with each half of its premise, None without two parts."""
     premise, hypothesis = pair
     parts = halves(premise, overlap=True)
-    if parts is None:
-        raise HypothesisTooLong(f"a hypothesis is too long: {shorten(hypothesis, 60)!r}")
-    return [(part, hypothesis) for part in parts]
+    return None if parts is None else [(part, hypothesis) for part in parts]
 
 
 async def probabilities_of_parts(
-    pairs: Sequence[Pair],
-    send: Callable[[Sequence[Pair]], Awaitable[Sequence[Both]]],
-    too_long_is_error: bool,
+    pairs: Sequence[Pair], send: Callable[[Sequence[Pair]], Awaitable[Sequence[Both]]]
 ) -> list[Both]:
-    """Return the highest probabilities of a part of each premise.
-
-    A pair whose hypothesis is too long has the probabilities 0, or raises HypothesisTooLong.
-    """
+    """Return the highest probabilities of a part of each premise; 0 if a hypothesis is too long."""
     try:
         values = await send_divided(pairs, send, halves_of_premise)
-    except HypothesisTooLong:
-        if too_long_is_error:
-            raise
+    except NotDivisible:
         return [(0.0, 0.0)]
     return [(max(e for e, _ in parts), max(c for _, c in parts)) for parts in values]

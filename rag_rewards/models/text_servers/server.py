@@ -11,7 +11,7 @@ The description of a model decides which of the three APIs its server has:
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -20,8 +20,8 @@ import msgspec
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.models.addresses import servers_of
-from rag_rewards.models.client import Client, Place, without_frames
-from rag_rewards.models.health import BackendUnavailable, Health
+from rag_rewards.models.client import Client, ModelServers, Sender, without_frames
+from rag_rewards.models.health import BackendUnavailable
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.responses import HttpError
 
@@ -104,7 +104,7 @@ class Api:
     send: Callable[..., Awaitable[Sequence[Any]]]
 
 
-class TextServer(ABC):
+class TextServer(ModelServers[Api]):
     """One or several servers of one model. A subclass chooses the API by the description."""
 
     kind: ClassVar[str]
@@ -121,40 +121,24 @@ class TextServer(ABC):
         headers = {"authorization": f"Bearer {key}"} if key else {}
         keys = f"api_key or {self.key_variable}"
         servers = servers_of(url)
-        self._client = Client(self.kind, servers, limits or LIMITS, headers, keys=keys)
-        self._api: Api | None = None
+        super().__init__(Client(self.kind, servers, limits or LIMITS, headers, keys=keys))
 
     @abstractmethod
     def _new_api(self, description: Description) -> Api:
         """Return the API of servers with this description. BackendError without such a model."""
 
     @property
-    def health(self) -> Health:
-        """The health of the servers."""
-        return self._client.health
-
-    @property
     def fingerprint(self) -> str:
         """The model and the settings that affect a value, as the server describes them."""
-        if self._api is None:
-            self._api = self._new_api(self._client.one_sync(self._describe))
-        return self._api.fingerprint
+        return self._described_sync().fingerprint
 
-    async def close(self) -> None:  # noqa: B027 (a method of the protocol)
-        """Do nothing: no connection is kept open between calls."""
-
-    async def _load_api(self) -> Api:
-        if self._api is None:
-            self._api = self._new_api(await self._client.one(self._describe))
-        return self._api
-
-    async def _describe(self, place: Place) -> Description:
-        description = await place.get(PATHS, Description)
+    async def _describe(self, sender: Sender) -> Api:
+        description = await sender.get(PATHS, Description)
         if description.api is None:
             raise self._error(
                 "is neither `rag-rewards serve` nor text-embeddings-inference nor vLLM"
             )
-        return description
+        return self._new_api(description)
 
     def _error(self, reason: str) -> BackendError:
         """Return an error about the servers."""
@@ -186,7 +170,7 @@ class TextServer(ABC):
         items: Sequence[T],
         batch: int,
         length: Callable[[T], int],
-        send: Callable[[Sequence[T], Place], Awaitable[Sequence[Any]]],
+        send: Callable[[Sequence[T], Sender], Awaitable[Sequence[Any]]],
     ) -> dict[T, Any]:
         """Return the result or the error of each distinct item.
 
@@ -197,17 +181,17 @@ class TextServer(ABC):
         size = max(min(batch, self._client.limits.batch), 1)
         batches = [distinct[at : at + size] for at in range(0, len(distinct), size)]
 
-        async def isolated(batch: Sequence[T], place: Place) -> list[Any]:
+        async def isolated(batch: Sequence[T], sender: Sender) -> list[Any]:
             try:
-                values = await send(batch, place)
+                values = await send(batch, sender)
                 self._check_count(values, batch)
                 return list(values)
             except BackendError as error:
                 if len(batch) == 1 or not _can_be_of_one_item(error):
                     return [without_frames(error)] * len(batch)
             middle = len(batch) // 2
-            first = await isolated(batch[:middle], place)
-            return first + await isolated(batch[middle:], place)
+            first = await isolated(batch[:middle], sender)
+            return first + await isolated(batch[middle:], sender)
 
         answers = await self._client.map(
             batches, isolated, load=lambda batch: sum(map(length, batch))

@@ -9,11 +9,11 @@ from operator import mul
 import msgspec
 
 from rag_rewards.errors import BackendError
-from rag_rewards.models.client import Place
+from rag_rewards.models.client import Sender
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.nli.pieces import Pair
 from rag_rewards.models.text_servers.long_texts import (
-    halves_of_text,
+    halves,
     plain_text,
     send_divided,
 )
@@ -71,7 +71,7 @@ class SimilarityServer(TextServer):
         complete = [(text, other) for text, other in pairs if text.strip() and other.strip()]
         if not complete:
             return [0.0] * len(pairs)
-        api = await self._load_api()
+        api = await self._described()
         if self._returns_similarities:
             values = await self._in_batches(
                 complete, api.batch, lambda pair: len(pair[0]) + len(pair[1]), api.send
@@ -93,18 +93,18 @@ class SimilarityServer(TextServer):
         if description.api == "vllm":
             model = description.data[0].id
 
-            async def embed_openai(texts: Sequence[str], place: Place) -> list[Vector]:
+            async def embed_openai(texts: Sequence[str], sender: Sender) -> list[Vector]:
                 body = {"model": model, "input": texts, "encoding_format": "float"}
-                answer = await place.post("/v1/embeddings", body, Rows[_Embedding])
+                answer = await sender.post("/v1/embeddings", body, Rows[_Embedding])
                 return [row.embedding for row in self._in_order(answer.data, texts)]
 
             return Api(f"similarity openai:{model}", VLLM_BATCH, self._divided(embed_openai))
         if "embedding" not in (description.model_type or {}):
             raise self._error(f"serves {description.tei_model}, which is not an encoder")
 
-        async def embed(texts: Sequence[str], place: Place) -> list[Vector]:
+        async def embed(texts: Sequence[str], sender: Sender) -> list[Vector]:
             body = {"inputs": texts, "truncate": False, "normalize": True}
-            return await place.post("/embed", body, list[Vector])
+            return await sender.post("/embed", body, list[Vector])
 
         return Api(
             f"similarity tei:{description.tei_model}",
@@ -112,26 +112,26 @@ class SimilarityServer(TextServer):
             self._divided(embed),
         )
 
-    async def _compare(self, pairs: Sequence[Pair], place: Place) -> list[float]:
+    async def _compare(self, pairs: Sequence[Pair], sender: Sender) -> list[float]:
         """Return the similarities that `rag-rewards serve` computes."""
-        answer = await place.post("/similarity", {"pairs": pairs}, _Similarities)
+        answer = await sender.post("/similarity", {"pairs": pairs}, _Similarities)
         for value in answer.similarity:
             if not -1.0001 <= value <= 1.0001:
                 raise self._error(f"returned {value:g}, which is not a similarity")
         return [min(max(value, -1.0), 1.0) for value in answer.similarity]
 
     def _divided(
-        self, embed: Callable[[Sequence[str], Place], Awaitable[list[Vector]]]
-    ) -> Callable[[Sequence[str], Place], Awaitable[list[Vector]]]:
+        self, embed: Callable[[Sequence[str], Sender], Awaitable[list[Vector]]]
+    ) -> Callable[[Sequence[str], Sender], Awaitable[list[Vector]]]:
         """Return a function that divides texts, and returns one vector of length 1 for each."""
 
-        async def embed_divided(texts: Sequence[str], place: Place) -> list[Vector]:
+        async def embed_divided(texts: Sequence[str], sender: Sender) -> list[Vector]:
             async def send(parts: Sequence[str]) -> list[tuple[Vector, int]]:
-                vectors = await embed([plain_text(part) for part in parts], place)
+                vectors = await embed([plain_text(part) for part in parts], sender)
                 self._check_count(vectors, parts)
                 return list(zip(map(self._unit, vectors), map(len, parts), strict=True))
 
-            return [self._mean(parts) for parts in await send_divided(texts, send, halves_of_text)]
+            return [self._mean(parts) for parts in await send_divided(texts, send, halves)]
 
         return embed_divided
 

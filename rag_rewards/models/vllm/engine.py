@@ -38,6 +38,8 @@ from rag_rewards.models.vllm.prompt_logprobs import (
 A = TypeVar("A")
 R = TypeVar("R")
 _PLAIN = {**PLAIN, "detokenize": False}
+_GROUPS = 64
+"""Number of groups that the engine receives at once."""
 
 
 class VllmEngine:
@@ -46,7 +48,6 @@ class VllmEngine:
     llm             a `vllm.LLM`, or the name or folder of a model to load
     tokenizer       a tokenizer or its folder; default: the tokenizer of the engine
     weight_version  version of the weights, for the answers and the fingerprint
-    groups          number of groups that the engine receives at once
     options         arguments of `vllm.LLM`, if `llm` is a name or a folder
 
     Calls from several threads or event loops run one after the other. The engine holds the logits
@@ -60,7 +61,6 @@ class VllmEngine:
         *,
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         weight_version: str | int | None = None,
-        groups: int = 64,
         **options: Any,
     ) -> None:
         vllm = _import_vllm()
@@ -68,7 +68,6 @@ class VllmEngine:
             llm = vllm.LLM(model=os.fspath(llm), **options)
         self.llm = llm
         self.weight_version = weight_version
-        self.groups = groups
         self._sampling_params = vllm.SamplingParams
         self._config = llm.llm_engine.model_config
         self._tokenizer = tokenizer
@@ -110,8 +109,8 @@ class VllmEngine:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreAnswer | Exception]:
         """Return the log-probabilities of each request, or its BackendError."""
         answers: list[ScoreAnswer | Exception] = []
-        for start in range(0, len(requests), self.groups):
-            part = requests[start : start + self.groups]
+        for start in range(0, len(requests), _GROUPS):
+            part = requests[start : start + _GROUPS]
             answers += await asyncio.to_thread(_answer_each, self._score, part)
         return answers
 

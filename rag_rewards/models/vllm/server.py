@@ -14,7 +14,7 @@ from rag_rewards.evidence.protocols import (
     GenerateRequest,
     Tokenizer,
 )
-from rag_rewards.models.client import Place
+from rag_rewards.models.client import Sender
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.policy_server import (
     PolicyServer,
@@ -22,10 +22,7 @@ from rag_rewards.models.policy_server import (
     Version,
     sampling_parameters,
 )
-from rag_rewards.models.sequences import (
-    SequenceResult,
-    TokenSequence,
-)
+from rag_rewards.models.sequences import SequenceResult, TokenSequence
 from rag_rewards.models.text_servers.server import ModelCard, Rows
 from rag_rewards.models.vllm.prompt_logprobs import (
     PLAIN,
@@ -122,12 +119,12 @@ class VllmServer(PolicyServer):
     # --- scoring -------------------------------------------------------------------------------
 
     async def _score_batch(
-        self, sequences: Sequence[TokenSequence], model: ServedModel, place: Place
+        self, sequences: Sequence[TokenSequence], model: ServedModel, sender: Sender
     ) -> list[tuple[SequenceResult, Version]]:
         prompts = [sequence.tokens for sequence in sequences]
         body = {"model": model.name, "prompt": prompts, **PLAIN}
-        choices = (await place.post("/v1/completions", body, _Completion)).choices
-        source = self._source(model, place)
+        choices = (await sender.post("/v1/completions", body, _Completion)).choices
+        source = self._source(model, sender)
         if sorted(choice.index for choice in choices) != list(range(len(sequences))):
             raise BackendError(f"{source}: expected {len(sequences)} choices, found {len(choices)}")
         rows = {choice.index: choice.prompt_logprobs for choice in choices}
@@ -139,8 +136,10 @@ class VllmServer(PolicyServer):
 
     # --- generation ------------------------------------------------------------------------------
 
-    async def _generate(self, request: GenerateRequest, place: Place) -> GenerateAnswer:
-        model, version = await self._fetch_model(place), self.weight_version
+    async def _generate(
+        self, request: GenerateRequest, model: ServedModel, sender: Sender
+    ) -> GenerateAnswer:
+        version = self.weight_version
         body = {
             "model": model.name,
             "prompt": [request.prompt],
@@ -150,8 +149,8 @@ class VllmServer(PolicyServer):
             "return_token_ids": True,
             **sampling_parameters(request),
         }
-        choices = (await place.post("/v1/completions", body, _Completion)).choices
-        source = self._source(model, place)
+        choices = (await sender.post("/v1/completions", body, _Completion)).choices
+        source = self._source(model, sender)
         if len(choices) != 1:
             raise BackendError(f"{source}: expected 1 choice, found {len(choices)}")
         return generate_answer(choices[0], version, source)
