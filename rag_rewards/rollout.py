@@ -185,7 +185,14 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     @lazy
     def gold(self) -> tuple[tuple[str, ...], ...]:
         """The required answers, each with its aliases. Raises DataError if there is none."""
-        required = _gold(self.answers)
+        answers: Any = self.answers
+        if isinstance(answers, list) and answers:
+            try:  # the usual case: a flat list of strings
+                if all(map(str.strip, answers)):
+                    return (tuple(answers),)
+            except TypeError:
+                pass
+        required = _gold(answers)
         if not required:
             what = "missing" if self.answers is None else "contains no answer"
             raise DataError(what, "answers")
@@ -463,12 +470,6 @@ def _document(document: Document | str) -> Document:
 def _gold(answers: Any) -> tuple[tuple[str, ...], ...]:
     if answers is None:
         return ()
-    if isinstance(answers, list):
-        try:  # the usual case: a flat list of strings
-            if all(map(str.strip, answers)):
-                return (tuple(answers),) if answers else ()
-        except TypeError:
-            pass
     items = answers if isinstance(answers, (list, tuple)) else [answers]
     if any(isinstance(item, (list, tuple)) for item in items):
         if not all(isinstance(item, (list, tuple)) for item in items):

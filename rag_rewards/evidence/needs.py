@@ -18,7 +18,7 @@ from rag_rewards.evidence.protocols import (
     JudgeQuestion,
     TextPair,
 )
-from rag_rewards.rollout import Entailment, Rollout, Similarity
+from rag_rewards.rollout import Entailment, LogProbs, Rollout, Similarity, TurnLogProbs
 from rag_rewards.text.sections import Tags
 from rag_rewards.turns.trajectory import READING, Reading
 
@@ -61,12 +61,23 @@ class Need:
         """Return the error of a row without the evidence."""
         return DataError(self.fault, self.path)
 
-    def is_met(self, rollout: Rollout) -> bool:
-        """Return whether the rollout contains the evidence."""
+    def value(self, rollout: Rollout) -> Any:
+        """Return the evidence, or None for a rollout without it."""
         value = getattr(rollout, self.field_name)
         if isinstance(value, dict):
-            return value.get(self.part_name) is not None
-        return getattr(value, self.part_name, None) is not None
+            return value.get(self.part_name)
+        return getattr(value, self.part_name, None)
+
+    def is_met(self, rollout: Rollout) -> bool:
+        """Return whether the rollout contains the evidence."""
+        return self.value(rollout) is not None
+
+    def read(self, rollout: Rollout) -> Any:
+        """Return the evidence. Raises DataError for a rollout without it."""
+        value = self.value(rollout)
+        if value is None:
+            raise self.unmet()
+        return value
 
     @property
     def requests(self) -> tuple[Any, ...]:
@@ -121,10 +132,9 @@ class LogProbsNeed(Need):
         parts = "`full`" + "".join(f", `without.{label}`" for label in self.without)
         return f"missing; add {parts}, with one value per response token, or set the option model"
 
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.logprobs is not None and all(
-            values_without(rollout, label) is not None for label in self.without
-        )
+    def value(self, rollout: Rollout) -> LogProbs | None:
+        has_all = all(values_without(rollout, label) is not None for label in self.without)
+        return rollout.logprobs if has_all else None
 
 
 def values_without(rollout: Rollout, label: str) -> tuple[float, ...] | None:
@@ -230,11 +240,11 @@ class TurnLogProbsNeed(Need):
             parts = f"`{self.baseline}`, with an entry for each turn but the last one"
         return f"missing; add {parts}, or set the option model"
 
-    def is_met(self, rollout: Rollout) -> bool:
+    def value(self, rollout: Rollout) -> TurnLogProbs | None:
         evidence = rollout.turn_logprobs
         if evidence is None or self.baseline == "previous":
-            return evidence is not None
-        return getattr(evidence, self.baseline) is not None
+            return evidence
+        return None if getattr(evidence, self.baseline) is None else evidence
 
 
 # --- entailment and similarity -----------------------------------------------------------------
@@ -258,8 +268,8 @@ class EntailmentNeed(Need):
             "model, or set citation.judge_by=gold if the recipe has this setting"
         )
 
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.entailment(self.premise, self.hypothesis) is not None
+    def value(self, rollout: Rollout) -> float | None:
+        return rollout.entailment(self.premise, self.hypothesis)
 
     @property
     def requests(self) -> tuple[TextPair, ...]:
@@ -291,8 +301,8 @@ class ContradictionNeed(Need):
             "model with the label contradiction"
         )
 
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.contradiction(self.premise, self.hypothesis) is not None
+    def value(self, rollout: Rollout) -> float | None:
+        return rollout.contradiction(self.premise, self.hypothesis)
 
     @property
     def requests(self) -> tuple[TextPair, ...]:
@@ -324,8 +334,8 @@ class SimilarityNeed(Need):
         text = shorten(self.text, 60)
         return f"no entry for text {text!r}; add it, or set the option similarity"
 
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.similarity_to(self.text, self.reference) is not None
+    def value(self, rollout: Rollout) -> float | None:
+        return rollout.similarity_to(self.text, self.reference)
 
     @property
     def requests(self) -> tuple[TextPair, ...]:
@@ -388,10 +398,9 @@ class EntitiesNeed(Need):
             "the option judge"
         )
 
-    def is_met(self, rollout: Rollout) -> bool:
-        return rollout.entities is not None and all(
-            placeholder in rollout.entities for placeholder in self.placeholders
-        )
+    def value(self, rollout: Rollout) -> Mapping[str, str | None] | None:
+        has_all = all(each in (rollout.entities or {}) for each in self.placeholders)
+        return rollout.entities if has_all else None
 
     @property
     def requests(self) -> tuple[EntityQuestion, ...]:

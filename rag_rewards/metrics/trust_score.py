@@ -27,6 +27,7 @@ from rag_rewards.metrics.metric import (
     ratio,
     read_answer,
 )
+from rag_rewards.rewards.citation import document_of, premise_of
 from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
@@ -290,10 +291,7 @@ class TrustScore(MetricBase):
         return cited_statements
 
     def _entails(self, row: Rollout, premise: str, hypothesis: str) -> bool:
-        probability = row.entailment(premise, hypothesis)
-        if probability is None:
-            raise EntailmentNeed(premise, hypothesis).unmet()
-        return probability >= self.threshold
+        return bool(EntailmentNeed(premise, hypothesis).read(row) >= self.threshold)
 
 
 def _counted_gold(rollout: Rollout) -> list[tuple[str, ...]]:
@@ -333,16 +331,9 @@ def _labels(rollout: Rollout, cited: Sequence[str]) -> tuple[str, ...] | None:
     return None if invalid else valid[:MAX_CITATIONS]
 
 
-def premise_of(rollout: Rollout, labels: Sequence[str]) -> str:
-    """Return the cited documents as one premise, in the order of the citations."""
-    documents = rollout.documents or ()
-    return "\n".join(documents[rollout.labels.index(label)].premise for label in labels)
-
-
 def _supported_by_any(rollout: Rollout, labels: Sequence[str]) -> set[int]:
     """The positions of the gold answers that at least one of the documents supports."""
-    documents = rollout.documents or ()
-    supports = [documents[rollout.labels.index(label)].supports or () for label in labels]
+    supports = [document_of(rollout, label).supports or () for label in labels]
     return {i for bits in supports for i, bit in enumerate(bits) if bit}
 
 
@@ -410,7 +401,4 @@ class Align(MetricBase):
         need = self._need(row)
         if need is None:
             return 0.0, 1.0, 1.0
-        probability = row.entailment(need.premise, need.hypothesis)
-        if probability is None:
-            raise need.unmet()
-        return float(probability >= self.threshold), 0.0, 1.0
+        return float(need.read(row) >= self.threshold), 0.0, 1.0

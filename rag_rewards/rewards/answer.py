@@ -102,13 +102,9 @@ class AnswerMatch:
         return self.correctness.value_of(rollout, text, forms)
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms, correctness = GoldForms(self.normalize), self.correctness
-        if not correctness.is_decided and self.metric == "lenient":
-            return [self._lenient_score(rollout) for rollout in rollouts]
-        score = self._read_score
-        if not correctness.is_decided and self.reads == "answer":
-            score = self._section_score
-        return [score(rollout, correctness, forms) for rollout in rollouts]
+        forms = GoldForms(self.normalize)
+        score = self._lenient_score if self.metric == "lenient" else self._score
+        return [score(rollout, forms) for rollout in rollouts]
 
     @property
     def normalize(self) -> Normalizer:
@@ -120,7 +116,7 @@ class AnswerMatch:
         if self.reads == "response":
             return response.visible
         answer = response.cut(self.tags).content.get("answer")
-        if answer is not None or self.reads == "answer":
+        if self.reads == "answer" or answer is not None:
             return answer
         if "answer" in response.cut(self.tags).repeated:
             return None
@@ -128,34 +124,22 @@ class AnswerMatch:
             return response.visible  # several answers can be in several statements
         return _last_statement(response.visible)
 
-    def _read_score(self, rollout: Rollout, correctness: Correctness, forms: GoldForms) -> Score:
+    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
         text = self.read(rollout)
-        value, decision = correctness.decided_value(rollout, text, forms)
-        if correctness.is_decided:
+        if self.reads == "answer" and text and not self.is_decided:
+            text = text.strip()
+        value, decision = self.correctness.decided_value(rollout, text, forms)
+        if self.is_decided or self.reads == "answer":
             return Score(value, details={"answer": text, **decision})
-        return _RIGHT if value == 1.0 else Score(value)
+        return Score(value)
 
-    def _section_score(self, rollout: Rollout, correctness: Correctness, forms: GoldForms) -> Score:
-        """Return the score of the answer section, which a response normalizes only once."""
-        answer = rollout.parsed.answer(self.tags, forms.normalize)
-        required, value = rollout.gold, 0.0
-        if answer.text is not None and answer.normal is not None:
-            if self.metric == "judge":
-                value = correctness.verdict(rollout, answer.text)
-            else:
-                value = correctness.match(required, answer.text, answer.normal, forms)
-        return Score(value, details={"answer": answer.text})
-
-    def _lenient_score(self, rollout: Rollout) -> Score:
+    def _lenient_score(self, rollout: Rollout, forms: GoldForms) -> Score:
         from rag_rewards.matching.lenient import lenient_matches  # few settings need it
 
         text = self.read(rollout) or ""
         matches = lenient_matches(text, rollout.gold, rollout.question or "")
         details = {"answer": text, "matches": [match._asdict() for match in matches]}
         return Score(float(all(matches)), details=details)
-
-
-_RIGHT = Score(1.0)
 
 
 def _last_statement(text: str) -> str | None:

@@ -194,16 +194,9 @@ class Consistency:
 
     def _verified(self, rollout: Rollout, text: str, pool: Sequence[str]) -> float:
         if self.by == "judge":
-            verdict = rollout.verdict(self.name)
-            if verdict is None:
-                raise VerdictNeed(self.name).unmet()
-            return float(verdict)
-        worst = 0.0
-        for need in _contradiction_needs(self._best(rollout, text, pool), text):
-            probability = rollout.contradiction(need.premise, need.hypothesis)
-            if probability is None:
-                raise need.unmet()
-            worst = max(worst, probability)
+            return float(VerdictNeed(self.name).read(rollout))
+        needs = _contradiction_needs(self._best(rollout, text, pool), text)
+        worst = max((need.read(rollout) for need in needs), default=0.0)
         return float(worst < self.threshold)
 
     def _correct(

@@ -65,10 +65,7 @@ class Decision(NamedTuple):
         """
         if not self.is_judged:
             return self.value == "right"
-        verdict = rollout.verdict(component)
-        if verdict is None:
-            raise VerdictNeed(component).unmet()
-        return verdict == 1
+        return bool(VerdictNeed(component).read(rollout))
 
     @property
     def details(self) -> dict[str, Any]:
@@ -210,10 +207,7 @@ class Correctness:
         """Return the verdict of the judge on a text; 0 without words, which need no verdict."""
         if not text or text.isspace():
             return 0.0
-        verdict = rollout.verdict(self.component)
-        if verdict is None:
-            raise VerdictNeed(self.component).unmet()
-        return float(verdict)
+        return float(VerdictNeed(self.component).read(rollout))
 
 
 # --- comparison with one required answer ---------------------------------------------------------

@@ -132,30 +132,35 @@ class MaskedAnswer:
         ),
     ] = "match"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        if not self.required or not self._has_section(rollout):
-            return []
+    @cached_property
+    def _need(self) -> Need | None:
+        """The evidence for the context; None for the answer of the response itself."""
         if self.mode == "likelihood":
-            return [MaskedLogProbsNeed(self.part, self.tags)]
+            return MaskedLogProbsNeed(self.part, self.tags)
         if self.part == "full":
-            return []
-        return [MaskedAnswersNeed(self.part, self.temperature, self.max_tokens, self.tags)]
+            return None
+        return MaskedAnswersNeed(self.part, self.temperature, self.max_tokens, self.tags)
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        need = self._need
+        return [need] if need and self.required and self._has_section(rollout) else []
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         forms = GoldForms(normalizer(self.normalizer))
         return [self._score(rollout, forms) for rollout in rollouts]
 
     def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
-        if self.mode == "likelihood":
-            return self._likelihood(rollout)
-        if self.part == "full":
+        need = self._need
+        if need is None:
             return self._answer_score(rollout, forms)
-        output_or_none = getattr(rollout.masked_answers, self.part, None)
-        if output_or_none is None:
-            return self._absent(rollout, MaskedAnswersNeed(self.part))
+        if not self.required and not need.is_met(rollout):
+            return Score(None)
         if not self._has_section(rollout):
             return Score(0.0)
-        return Score(self.correctness.value_of(rollout, output_answer(output_or_none), forms))
+        evidence = need.read(rollout)
+        if self.mode == "likelihood":
+            return Score(_gold_likelihood(rollout, evidence, need.path))
+        return Score(self.correctness.value_of(rollout, output_answer(evidence), forms))
 
     @cached_property
     def correctness(self) -> Correctness:
@@ -171,21 +176,6 @@ class MaskedAnswer:
         output = rollout.parsed.cut(self.tags).content.get("answer", "")
         value, decision = self.correctness.decided_value(rollout, output, forms)
         return Score(value, details={"answer": output.strip(), **decision})
-
-    def _likelihood(self, rollout: Rollout) -> Score:
-        per_alias = getattr(rollout.masked_logprobs, self.part, None)
-        if per_alias is None:
-            return self._absent(rollout, MaskedLogProbsNeed(self.part))
-        if not self._has_section(rollout):
-            return Score(0.0)
-        return Score(_gold_likelihood(rollout, per_alias, f"masked_logprobs.{self.part}"))
-
-    def _absent(self, rollout: Rollout, need: Need) -> Score:
-        if not self.required:
-            return Score(None)
-        if self._has_section(rollout):
-            raise need.unmet()
-        return Score(0.0)
 
     def _has_section(self, rollout: Rollout) -> bool:
         section = rollout.parsed.cut(self.tags).content.get(_SECTION[self.part], "")

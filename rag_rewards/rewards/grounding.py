@@ -347,10 +347,7 @@ class Grounding:
         )
 
     def _entails(self, rollout: Rollout, premise: str, hypothesis: str) -> bool:
-        probability = rollout.entailment(premise, hypothesis)
-        if probability is None:
-            raise EntailmentNeed(premise, hypothesis).unmet()
-        return probability >= self.threshold
+        return bool(EntailmentNeed(premise, hypothesis).read(rollout) >= self.threshold)
 
     def _statement_needs(
         self, rollout: Rollout, statement: Statement, forms: GoldForms
@@ -469,10 +466,5 @@ class Process:
         return EntailmentNeed(content["think"].strip(), decision)
 
     def _score(self, rollout: Rollout) -> Score:
-        if not self.format.of(rollout):
-            return Score(0.0)
-        need = self._need(rollout)
-        probability = rollout.entailment(need.premise, need.hypothesis)
-        if probability is None:
-            raise need.unmet()
-        return Score(probability)
+        is_formatted = self.format.of(rollout)
+        return Score(self._need(rollout).read(rollout) if is_formatted else 0.0)

@@ -165,9 +165,7 @@ class LikelihoodReader:
         self, rollout: Rollout, run: Trajectory, need: TurnLogProbsNeed
     ) -> TurnLikelihoods:
         """Return the likelihoods that a need describes."""
-        evidence = rollout.turn_logprobs
-        if evidence is None or not need.is_met(rollout):
-            raise need.unmet()
+        evidence: TurnLogProbs = need.read(rollout)
         _check_count(len(evidence.after), run, "after")
         lengths = [None if values is None else len(values) for values in evidence.prior]
         lists: list[Named] = [("prior", evidence.prior)]

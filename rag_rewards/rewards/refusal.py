@@ -68,7 +68,7 @@ class RefusalDetector:
         if self.matcher == "partial_ratio":
             return trust_score_refusal(answer, self.texts)
         if self.matcher == "semantic":
-            return max(self._semantic(rollout, answer, text) for text in self.texts)
+            return max(float(need.read(rollout)) for need in self.needs(answer))
         return refusal_similarity(answer, self.texts, cutoff=self.threshold)
 
     def refused(
@@ -115,12 +115,6 @@ class RefusalDetector:
         if cites or self.matcher == "semantic" or not paraphrases(answer, question):
             return False, 0.0
         return True, refusal_similarity(answer, self.texts)
-
-    def _semantic(self, rollout: Rollout, answer: str, text: str) -> float:
-        similarity = rollout.similarity_to(answer, text)
-        if similarity is None:
-            raise SimilarityNeed(answer.strip(), text).unmet()
-        return similarity
 
 
 def refusal_reward(*, answerable: bool, refused: bool, r: float, bonus: float = 0.5) -> float:

@@ -231,10 +231,7 @@ class Rubrics:
         _ = rollout.gold  # a row without gold answers is an error, also without a final text
         if not text:
             return 0.0, {}
-        verdict = rollout.verdict("outcome")
-        if verdict is None:
-            raise VerdictNeed("outcome").unmet()
-        return float(verdict), {}
+        return float(VerdictNeed("outcome").read(rollout)), {}
 
     def _known_outcome(self, rollout: Rollout, text: str) -> float:
         """Return the outcome, or 0 if its verdict is unknown."""
@@ -251,7 +248,7 @@ class Rubrics:
         names = _names(rollout, wanted)
         cited = self._cited(rollout, run, text)
         claims = self._claims(rubrics, names)
-        supported = {i for i in claims if cited and _is_supported(rollout, i)}
+        supported = {i for i in claims if cited and VerdictNeed(_component(i)).read(rollout)}
         reached = connected([placeholders(each) for each in rubrics], supported)
         return _Checked(
             names, len(cited), frozenset(claims), frozenset(supported), frozenset(reached)
@@ -342,20 +339,11 @@ def _all_placeholders(rubrics: Sequence[str]) -> tuple[str, ...]:
 
 def _names(rollout: Rollout, wanted: tuple[str, ...]) -> Mapping[str, str | None]:
     """Return the name of each placeholder. Raises DataError if one is missing."""
-    need = EntitiesNeed(wanted)
-    if wanted and not need.is_met(rollout):
-        raise need.unmet()
-    for key in rollout.entities or {}:
+    names = EntitiesNeed(wanted).read(rollout) if wanted else rollout.entities or {}
+    for key in names:
         if not PLACEHOLDER.fullmatch(f"<{key}>"):
             raise EvidenceError(f"{key!r} is no placeholder: write E0, E1, …", f"entities.{key}")
-    return {each: (rollout.entities or {})[each] for each in wanted}
-
-
-def _is_supported(rollout: Rollout, i: int) -> bool:
-    verdict = rollout.verdict(_component(i))
-    if verdict is None:
-        raise VerdictNeed(_component(i)).unmet()
-    return verdict == 1
+    return {each: names[each] for each in wanted}
 
 
 def _details(rubrics: Sequence[str], checked: _Checked | None) -> dict[str, Any]:

@@ -457,7 +457,4 @@ class Reasoning:
         """Return the verdict on the reasoning of a response, 0 or 1."""
         if not rollout.parsed.text.strip():
             return 0.0
-        verdict = rollout.verdict(self.name)
-        if verdict is None:
-            raise VerdictNeed(self.name).unmet()
-        return float(verdict)
+        return float(VerdictNeed(self.name).read(rollout))

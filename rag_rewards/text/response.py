@@ -1,10 +1,9 @@
-"""A response that is parsed once: its sections, its answer, and its text without thinking."""
+"""A response that is parsed once: its sections, and its text without thinking."""
 
 from __future__ import annotations
 
 import msgspec
 
-from rag_rewards.text.normalize import Normalizer
 from rag_rewards.text.sections import Cut, Tags, cut
 from rag_rewards.text.thinking import without_thinking
 
@@ -41,29 +40,16 @@ def strip_end_of_sequence(text: str) -> str:
     return text[:end]
 
 
-class Answer(msgspec.Struct, gc=False, eq=False):
-    """An answer section: its text without outer white space, and its normalized form.
-
-    Both are None if the section is missing; `normal` is also None if the section is blank.
-    """
-
-    tags: Tags
-    normalizer: Normalizer
-    text: str | None
-    normal: str | None
-
-
 class Response(msgspec.Struct, gc=False, eq=False):
     """The text of a response, and what is parsed from it.
 
-    The last cut and the last answer are cached, because the rewards of a recipe read the same ones.
+    The last cut is cached, because the rewards of a recipe read the same sections.
     """
 
     text: str
     _tags: Tags | None = None
     _cut: Cut | None = None
     _visible: str | None = None
-    _answer: Answer | None = None
 
     def cut(self, tags: Tags) -> Cut:
         """Return the sections of the response."""
@@ -77,20 +63,6 @@ class Response(msgspec.Struct, gc=False, eq=False):
         if self._visible is None:
             self._visible = without_thinking(self.text)
         return self._visible
-
-    def answer(self, tags: Tags, normalizer: Normalizer) -> Answer:
-        """Return the answer section and its normalized form."""
-        answer = self._answer
-        if (
-            answer is None
-            or (answer.tags is not tags and answer.tags != tags)
-            or (answer.normalizer is not normalizer and answer.normalizer != normalizer)
-        ):
-            text = self.cut(tags).content.get("answer")
-            text = text and text.strip()
-            answer = Answer(tags, normalizer, text, normalizer(text) if text else None)
-            self._answer = answer
-        return answer
 
 
 def read_response(text: str) -> Response:
