@@ -419,13 +419,11 @@ class Score(msgspec.Struct, frozen=True, gc=False):
 
     def _repr_html_(self) -> str:
         """Return the score as a table for notebooks."""
-        from rag_rewards.report.notebook_html import box, html_number, line, scores_table
+        from rag_rewards.report.terminal import html, number_text, scores_table
 
-        parts = [scores_table([(self.value, self.components, self.correct, "")])]
-        if self.turns:
-            values = ", ".join(map(html_number, self.turns))
-            parts.append(line(f"rewards of the turns: {values}", soft=True))
-        return box(parts)
+        table = scores_table([(self.value, self.components, self.correct, "")])
+        turns = ", ".join(map(number_text, self.turns))
+        return html(table, f"rewards of the turns: {turns}") if turns else html(table)
 
 
 ScoreOrError = Score | RolloutError
@@ -436,7 +434,7 @@ class Scores(list[ScoreOrError]):
     """A list of scores and errors, which notebooks show as a table."""
 
     def _repr_html_(self) -> str:
-        from rag_rewards.report.notebook_html import box, scores_table
+        from rag_rewards.report.terminal import html, scores_table
 
         rows = [
             (None, {}, None, str(each))
@@ -444,7 +442,7 @@ class Scores(list[ScoreOrError]):
             else (each.value, each.components, each.correct, "")
             for each in self
         ]
-        return box([scores_table(rows, [str(i) for i in range(len(rows))])])
+        return html(scores_table(rows, [str(i) for i in range(len(rows))]))
 
 
 def with_row_id(error: E, rollout: Rollout) -> E:

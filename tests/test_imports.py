@@ -18,7 +18,7 @@ HEAVY = "torch transformers numpy pandas pyarrow cyclopts rich pydantic yaml".sp
 LAYERS = [
     [
         "public_names",
-        "report.notebook_html",
+        "report.terminal",
         "errors",
         "settings",
         "training.packages",

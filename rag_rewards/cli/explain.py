@@ -17,8 +17,8 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.report.explain_row import explain_row
-from rag_rewards.report.page import write_page
+from rag_rewards.report.explain import explain_row
+from rag_rewards.report.page import html_page, write_page
 
 
 def explain(
@@ -53,16 +53,10 @@ def explain(
     """
     explanation = explain_row(source, row_id, recipe.optional_spec(), models.options(), columns)
     if output:
-        from rag_rewards.report.page import html_page
-
         write_page(output, html_page(f"{explanation.id} – rag-rewards", ("row.js",), explanation))
     if svg:
-        from rag_rewards.report.explanation_svg import explanation_svg
-
-        write_page(svg, explanation_svg(explanation))
+        write_page(svg, explanation.svg())
     if json:
         print_json(explanation)
     elif not (output or svg):
-        from rag_rewards.report.explanation_terminal import print_explanation
-
-        print_explanation(console(110), explanation)
+        console(110).print(explanation, crop=False)

@@ -10,9 +10,7 @@ from cyclopts import Parameter
 from rag_rewards.cli.options import RECIPE_DEFAULTS, Columns, Input, Output, Recipe
 from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.report.agreement import LabelOptions
-from rag_rewards.report.comparison.comparison_page import write_comparison
-from rag_rewards.report.report_page import ReportSummary, write_report
+from rag_rewards.report.report_page import LabelOptions, ReportSummary, write_report
 
 LISTED_FAULTS = 5
 
@@ -26,12 +24,12 @@ def report(
     label_threshold: float | None = None,
     recipe: Recipe = RECIPE_DEFAULTS,
 ) -> int:
-    """Write an HTML page about scored rows, or one that compares files.
+    """Write an HTML page about scored rows, which also compares files.
 
-    The page of one file contains charts, groups, changes over training, and a table of all
-    rollouts. The page of several files compares each further file with the first one: means with
-    intervals, distributions, and the rows that changed most. With `--recipe`, rows without a reward
-    are scored first. The exit code is 3 if some rows cannot be scored.
+    The page contains means with intervals, charts, groups, changes over training, and a table of
+    all rollouts. It compares each further file with the first one: differences of the means, and
+    the rows that changed most. With `--recipe`, rows without a reward are scored first. The exit
+    code is 3 if some rows cannot be scored.
 
     Parameters
     ----------
@@ -52,11 +50,7 @@ def report(
     if label_threshold is not None and not label:
         raise OptionError("{label_threshold} is an option of labels: set {label}")
     labels = LabelOptions(label, label_threshold) if label else None
-    options = (output, recipe.optional_spec(), title, columns, labels)
-    if len(sources) == 1:
-        summary = write_report(sources[0], *options)
-    else:
-        summary = write_comparison(sources, *options)
+    summary = write_report(sources, output, recipe.optional_spec(), title, columns, labels)
     print_messages(_messages(summary, output))
     return 3 if summary.faults else 0
 

@@ -108,7 +108,7 @@ def score(
     show_progress = sys.stderr.isatty() if progress is None else progress
     run_score = partial(_run, recipe.spec(), options, ProgressBar if show_progress else None)
     if as_table:
-        from rag_rewards.report.terminal import TableRow, print_scores, table_rows
+        from rag_rewards.report.score_tables import TableRow, print_scores, table_rows
 
         rows: list[TableRow] = []
         run = run_score(lambda output: rows.extend(table_rows(output)))

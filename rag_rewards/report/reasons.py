@@ -1,20 +1,24 @@
-"""The reason for a score in one line, from the details that the recipe recorded."""
+"""The reasons for a score and for the value of each component, from the recorded details."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rag_rewards.errors import shorten
+from rag_rewards.errors import RolloutError, shorten
+from rag_rewards.recipes import RECIPES
+from rag_rewards.report.rows import Configuration
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rows import ScoredRow
 
-FOREIGN = (AttributeError, KeyError, TypeError, ValueError)
+_FOREIGN = (AttributeError, KeyError, TypeError, ValueError)
 """Exceptions for details that another program wrote under the names of this package."""
-UNREADABLE = "the details of the row have another form than those of this package"
-
+_UNREADABLE = "the details of the row have another form than those of this package"
 
 Components = Mapping[str, float | None]
+Reason = tuple[str, str]
+"""The reason for the value of a component, and how to increase it. Both may be empty."""
 
 
 def reason(rollout: Rollout, score: Score, no_spread: str = "") -> str:
@@ -24,8 +28,8 @@ def reason(rollout: Rollout, score: Score, no_spread: str = "") -> str:
     """
     try:
         reasons = _from_details(rollout, score)
-    except FOREIGN:
-        reasons = [UNREADABLE]
+    except _FOREIGN:
+        reasons = [_UNREADABLE]
     if score.components.get("format") == 0.0:
         reasons.append("wrong format")
     if rollout.finish_reason == "length":
@@ -45,6 +49,32 @@ def no_spread_of(group: Sequence[Components]) -> str:
         return ""
     is_equal = len({each.get("clr") for each in group}) == 1
     return f"0: {'all clr of the group are equal' if is_equal else 'clr has no spread'}"
+
+
+def component_reason(
+    row: ScoredRow, name: str, value: float | None, configuration: Configuration
+) -> Reason:
+    """Return the reason for the value of a component, and how to increase it."""
+    if value is None:
+        return "not computed under these settings", ""
+    details = row.details or {}
+    try:
+        if "dialect" in details and "searches" in details and name in _SEARCH_REASONS:
+            return _SEARCH_REASONS[name](details, value)
+        return _REASONS[name](row, details, value, configuration) if name in _REASONS else ("", "")
+    except _FOREIGN:
+        return _UNREADABLE, ""
+
+
+def gold_aliases(row: ScoredRow) -> list[list[str]]:
+    """Return the aliases of each gold answer; none if the row has no gold answers."""
+    try:
+        return [list(aliases) for aliases in row.gold]
+    except RolloutError:
+        return []
+
+
+# --- the score -----------------------------------------------------------------------------------
 
 
 def _from_details(rollout: Rollout, score: Score) -> list[str]:
@@ -93,14 +123,15 @@ def _agrees(details: Any, correct: float) -> bool:
 def _consistency(details: Any, score: Score) -> Iterator[str]:
     """Yield whether the documents contradict the response, which decides on its reward."""
     answer = details.get("answer")
-    quoted = f"“{shorten(answer, 48)}”" if answer else "the response"
-    if cause := details.get("not_verified"):
-        yield f"{quoted} is not compared with the documents: {cause}"
-    elif score.components["consistent"]:
-        yield f"no document contradicts {quoted}"
-    else:
-        yield f"a document contradicts {quoted}"
+    subject = f"“{shorten(answer, 48)}”" if answer else "the response"
+    yield _contradiction(details, subject, score.components["consistent"])
     yield from _decision(details)
+
+
+def _contradiction(details: Any, subject: str, value: float | None) -> str:
+    if cause := details.get("not_verified"):
+        return f"{subject} is not compared with the documents: {cause}"
+    return f"{'no' if value else 'a'} document contradicts {subject}"
 
 
 def _has_decision(details: Mapping[str, Any]) -> bool:
@@ -114,7 +145,7 @@ def _decision(details: Any) -> Iterator[str]:
     if not _has_decision(details):
         return
     reason = details["decision_reason"]
-    words = _REASONS.get(reason, reason)
+    words = _WORDS.get(reason, reason)
     if details["decision"] == "undecided" and words == reason and not _LONG.match(reason):
         words = f"nothing explains “{shorten(reason, 48)}”"
     decision = f"{details['decision']}: {words}"
@@ -122,7 +153,7 @@ def _decision(details: Any) -> Iterator[str]:
     yield f"decided by the judge (rules: {decision})" if is_judged else decision
 
 
-_REASONS = {
+_WORDS = {
     "equal": "equals a gold answer",
     "explained": "every word is explained",
     "empty": "no answer",
@@ -144,22 +175,30 @@ def _documents(details: Any, rollout: Rollout) -> Iterator[str]:
         if labels is None:
             yield "no list of document ids"
         else:
-            supporting = ", ".join(rollout.supporting_labels) or "none"
-            yield f"lists {', '.join(labels) or 'none'} (supporting: {supporting})"
+            yield f"lists {', '.join(labels) or 'none'} (supporting: {_supporting(rollout)})"
     elif "cited" in details:
-        yield f"cites {', '.join(details['cited']) or 'no document'}"
+        yield _cites(details["cited"])
+
+
+def _cites(labels: Sequence[str]) -> str:
+    return f"cites {', '.join(labels) or 'no document'}"
 
 
 def _statements(details: Any) -> Iterator[str]:
     statements = details.get("statements")
     if statements is None or details.get("refused"):
         return
-    answering = [each for each in statements if each["answers"]]
-    supported = sum(bool(each.get("supported")) for each in answering)
+    answering, supported = _support(statements)
     yield (
-        f"{len(answering)} of {len(statements)} statements contain an answer, "
+        f"{answering} of {len(statements)} statements contain an answer, "
         f"citations support {supported}"
     )
+
+
+def _support(statements: Any) -> tuple[int, int]:
+    """Return the number of statements with an answer, and of those that citations support."""
+    answering = [each for each in statements if each["answers"]]
+    return len(answering), sum(bool(each.get("supported")) for each in answering)
 
 
 def _likelihood(details: Any) -> Iterator[str]:
@@ -188,3 +227,207 @@ def _turns(details: Any) -> Iterator[str]:
         names = dict.fromkeys(name for turn in turns for name in turn.get("malformed", ()))
         if names:
             yield f"malformed: {', '.join(names)}"
+
+
+# --- components ----------------------------------------------------------------------------------
+
+
+def _gold(row: ScoredRow) -> str:
+    aliases = " or ".join(f"“{each[0]}”" for each in gold_aliases(row)[:3])
+    return aliases or "the gold answer"
+
+
+def _supporting(row: Rollout) -> str:
+    try:
+        return ", ".join(row.supporting_labels) or "none"
+    except RolloutError:
+        return "none"
+
+
+def _format(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    definition = RECIPES.get(configuration.recipe)
+    form = definition.output.description if definition else "all sections in their order"
+    if value:
+        return "the response consists of the required sections", ""
+    return "a section is missing, repeated or misplaced, or there is other text", f"write {form}"
+
+
+def _accuracy(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    answer = details.get("answer")
+    subject = f"“{shorten(str(answer), 60)}”" if answer else "the answer"
+    if value >= 1:
+        return f"{subject} agrees with the gold answer", ""
+    extent = f"agrees to {value:.2f}" if value > 0 else "does not agree"
+    return f"{subject} {extent} with the gold answer", f"answer {_gold(row)}"
+
+
+def _relevance(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    supporting = _supporting(row)
+    if details.get("relevance") is None:
+        return "the response has no list of document ids", f"name [{supporting}]"
+    return next(_documents(details, row)), "" if value >= 1 else f"name exactly [{supporting}]"
+
+
+def _citation(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    supporting = _supporting(row)
+    if isinstance(statements := details.get("statements"), list):
+        answering, supported = _support(statements)
+        reason = f"citations support {supported} of {answering} statements with an answer"
+        change = f"cite documents that entail them, such as [{supporting}]"
+        return reason, "" if supported == answering or supporting == "none" else change
+    if isinstance(cited := details.get("cited"), list):
+        reason = f"{_cites(cited)} (supporting: {supporting})"
+        return reason, "" if value >= 1 or supporting == "none" else f"cite [{supporting}]"
+    return "no statement was checked", ""
+
+
+def _refusal(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    refused = bool(details.get("refused"))
+    action = "the response refuses" if refused else "the response answers"
+    if row.answerable is None:
+        return f"{action}; the row does not contain `answerable`", ""
+    question = "an answerable" if row.answerable else "an unanswerable"
+    change = "" if refused != row.answerable else ("answer" if refused else "refuse")
+    return f"{action} {question} question", change
+
+
+def _outcome(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    if "dialect" in details and "searches" in details:
+        return _accuracy(row, details, value, configuration)
+    truth = str(details.get("truth", ""))
+    box = f"box {_gold(row)}"
+    return truth, {"correct": "", "uncertain": box}.get(truth, f"{box}, or abstain for 0")
+
+
+def _reasoning(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    if value:
+        return "the judge accepts the reasoning", ""
+    return "the judge does not accept the reasoning", "write precise reasoning about the question"
+
+
+def _evidence(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    reason = f"{value:+.2f} nats; document {details.get('critical_document', '?')} contributes most"
+    return reason, "use words that are more likely with the documents"
+
+
+def _clr(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    tokens = details.get("tokens", 0)
+    threshold = configuration.settings.get("threshold")
+    if value == 0 and threshold is not None:
+        reason = f"the evidential contribution is not above the threshold of {threshold:g} nats"
+        if configuration.settings.get("threshold_on") == "reward":
+            reason = f"the likelihood reward is below the threshold of {threshold:g}"
+        return reason, "base the answer on the documents"
+    return (
+        f"evidential contribution divided by the square root of {tokens} tokens",
+        "write the same in fewer words",
+    )
+
+
+def _scaled(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    scaled = "clr, scaled between the minimum and the maximum of the group"
+    return scaled if value else f"{scaled}; 0 at the minimum, and if all are equal", ""
+
+
+def _consistent(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    is_wrong = not value and not details.get("not_verified")
+    change = "leave out what a document contradicts" if is_wrong else ""
+    return _contradiction(details, "the response", value), change
+
+
+def _bonus(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    below = [n for n, v in (row.components or {}).items() if n != "bonus" and v != 1]
+    if not below:
+        return "all other components are 1", ""
+    return f"{', '.join(below)} below 1", "increase all other components to 1"
+
+
+def _length(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
+    reason = next(_lengths(details), "")
+    return reason, "reason more and extract less" if reason and value < 0.99 else ""
+
+
+_REASONS: dict[str, Callable[[ScoredRow, Any, float, Configuration], Reason]] = {
+    "format": _format,
+    "tag_count": lambda row, details, value, _: ("", "" if value >= 1 else "write every tag once"),
+    **dict.fromkeys(("accuracy", "exact_match", "answer", "answer_full"), _accuracy),
+    "relevance": _relevance,
+    "citation": _citation,
+    "citation_recall": _citation,
+    "refusal": _refusal,
+    "outcome": _outcome,
+    "reasoning": _reasoning,
+    "evidential_contribution": _evidence,
+    "clr": _clr,
+    "clr_normalized": _scaled,
+    "consistent": _consistent,
+    "bonus": _bonus,
+    "length": _length,
+}
+
+
+# --- components of search agents -----------------------------------------------------------------
+
+
+_ORDER = {
+    "r1-searcher": "<think> … (query, documents) … </think> <answer>…</answer>",
+    "tools": "one tool call per turn, and a last turn without a call",
+}
+"""The form of a rollout by dialect; think and search tags for the others."""
+
+
+def _order(details: Any, value: float) -> Reason:
+    form = _ORDER.get(details["dialect"], "<think>, then <search> or <answer>, in every turn")
+    if value:
+        return "the tags are in the order of the dialect", ""
+    return "a tag is missing, repeated or misplaced, or there is other text", f"write {form}"
+
+
+def _retrieval(details: Any, value: float) -> Reason:
+    if value:
+        return "the results contain the gold answer", ""
+    if not details["searches"]:
+        return "there is no search", "search"
+    return "no result contains the gold answer", "write queries that find the gold answer"
+
+
+def _searched(details: Any, value: float) -> Reason:
+    number = details["searches"]
+    return (f"searches: {number}", "") if value else ("there is no search", "search")
+
+
+def _malformed(details: Any, value: float) -> Reason:
+    turns = details.get("turns") or ()
+    names = [
+        f"turn {t}: {', '.join(turn['malformed'])}"
+        for t, turn in enumerate(turns, start=1)
+        if turn.get("malformed")
+    ]
+    return "; ".join(names[:5]) or "no turn is malformed", ""
+
+
+def _search_keys(details: Any, value: float) -> Reason:
+    return "mean F1 of the best query for each search key", "" if value >= 1 else "query each key"
+
+
+def _redundancy(details: Any, value: float) -> Reason:
+    change = "write queries that find other documents" if value else ""
+    return "share of documents that an earlier turn had found, summed over the turns", change
+
+
+def _definition(text: str) -> Callable[[Any, float], Reason]:
+    return lambda details, value: (text, "")
+
+
+_SEARCH_REASONS: dict[str, Callable[[Any, float], Reason]] = {
+    "format": _order,
+    "retrieval": _retrieval,
+    "searched": _searched,
+    "malformed": _malformed,
+    "search_keys": _search_keys,
+    "redundancy": _redundancy,
+    "gain": _definition("what the turns found that earlier turns had not found"),
+    "info_gain": _definition("increase of the likelihood of the gold answer over the turns"),
+    "prior": _definition("likelihood of the gold answer before the first search"),
+    "posterior": _definition("likelihood of the gold answer before the last turn"),
+}

@@ -1,12 +1,13 @@
-"""The report page: charts, groups and all rollouts of a file of scored rows."""
+"""The report page: one or several files of scored rows, and how each differs from the first."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -15,22 +16,37 @@ from rag_rewards import __version__
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
+from rag_rewards.metrics.agreement import MetricAgreement, labels_of, metric_agreement
+from rag_rewards.metrics.intervals import summarize
+from rag_rewards.metrics.measurement import MeasuredRun
+from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.report.agreement import LabelOptions, agreement_notes, file_agreement
-from rag_rewards.report.comparison.values import value_names
-from rag_rewards.report.explanation import Explanation, explain
+from rag_rewards.report.comparison import (
+    RESAMPLING,
+    FileComparison,
+    compare_files,
+    measured_values,
+    row_names,
+    short_name,
+    value_names,
+    value_of,
+)
+from rag_rewards.report.configuration import differing_settings, notes_of, recipes_of
+from rag_rewards.report.explain_score import explain_score
+from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.facts import Facts, facts_of
 from rag_rewards.report.page import html_page, write_page
 from rag_rewards.report.reasons import no_spread_of
 from rag_rewards.report.rows import (
     Configurations,
     RowFault,
+    RowFile,
     advantages,
     read_scored,
     recorded_recipe,
 )
 from rag_rewards.report.segments import MAX_CHARACTERS
-from rag_rewards.report.statistics import Statistics, statistics
+from rag_rewards.report.statistics import Statistics, distribution, spreads, statistics
 from rag_rewards.rows import ScoredRow, Totals
 from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.scorer import Scorer
@@ -42,6 +58,16 @@ BLOCK_ROWS = 128
 BLOCK_CHARACTERS = 400_000
 SHOWCASE = 6
 """Groups of which the page shows the best and the worst rollout."""
+LISTED = 100
+"""Changed rows that the page lists for each further file."""
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """The column with human labels, and the lowest number in it that is the label yes."""
+
+    label: str
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,40 +80,130 @@ class ReportSummary:
     faults: list[RowFault]
 
 
+@dataclass
+class Run:
+    """A file of scored rows, and what the page shows of it.
+
+    ids     what identifies each row among those of other files
+    reward  the recipe that scored the rows; None if it is unknown
+    """
+
+    name: str
+    file: RowFile
+    ids: list[str]
+    reward: Recipe | Curriculum | None = None
+    configurations: Configurations = field(default_factory=Configurations)
+
+    @property
+    def rows(self) -> list[ScoredRow]:
+        return self.file.rows
+
+    @cached_property
+    def groups(self) -> list[list[int]]:
+        return group_by_key(self.rows)
+
+    @cached_property
+    def facts(self) -> list[Facts]:
+        return [facts_of(row, self.configurations.of(row)) for row in self.rows]
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        return statistics(self.rows, self.facts, self.groups)
+
+    @cached_property
+    def advantages(self) -> list[float | None]:
+        return advantages(self.rows, self.groups)
+
+    @cached_property
+    def signatures(self) -> list[str]:
+        """The distinct signatures of the rows, the most frequent one first."""
+        counts: dict[str, int] = {}
+        for row in self.rows:
+            counts[row.signature or ""] = counts.get(row.signature or "", 0) + 1
+        return sorted(counts, key=lambda text: -counts[text]) or [""]
+
+    @cached_property
+    def showcase(self) -> list[list[int]]:
+        """Group, best and worst rollout of the groups with the largest range of rewards."""
+        ranges = []
+        for number, group in enumerate(self.groups):
+            members = [(value, i) for i in group if (value := self.rows[i].reward) is not None]
+            if len(members) > 1 and max(members)[0] > min(members)[0]:
+                best, worst = max(members), min(members)
+                ranges.append((best[0] - worst[0], number, best[1], worst[1]))
+        ranges.sort(key=lambda each: (-each[0], each[1]))
+        return [list(each[1:]) for each in ranges[:SHOWCASE]]
+
+    def form_notes(self) -> list[str]:
+        """Return a note if most responses lack the part of the answer that the recipe reads."""
+        if not isinstance(self.reward, Recipe):
+            return []
+        form = self.reward.output_form
+        count = sum(lacks_mark(row, form.answer_mark) for row in self.rows)
+        part = form.answer_part(self.reward.name)
+        return Totals(rows=len(self.rows), without_form={part: count}).warnings()
+
+
 def write_report(
-    source: str,
+    sources: Sequence[str],
     output: str,
     recipe: RecipeSource | None = None,
     title: str | None = None,
     columns: str | None = None,
     label: LabelOptions | None = None,
 ) -> ReportSummary:
-    """Read scored rows and write the page. With a recipe, the rows are scored first.
+    """Read files of scored rows and write the page, which compares further files with the first.
 
-    With a column of labels, the page contains the agreement with them. Raises UsageError when the
-    rows have no rewards and no recipe is given.
+    With a recipe, the rows are scored first. With a column of labels, the page contains the
+    agreement with them. Raises UsageError when the rows of a file have no rewards and no recipe is
+    given.
     """
+    if sources.count("-") > 1:
+        raise UsageError("standard input (-) is given twice, and it can be read only once")
     scorer = None if recipe is None else Scorer.load(recipe)
-    file = read_scored(source, scorer, columns, label.label if label else None)
-    rows, faults = file.rows, file.faults
-    reward = scorer.reward if scorer else recipe_of(rows)
-    equation = reward.equation if reward else ""
-    title = title or os.path.basename(source)
-    data, packed = contents(rows, faults, title, equation)
-    notes = data["statistics"].notes
-    if reward is not None:
-        notes += form_notes(reward, rows)
-    if label is not None:
-        agreement = file_agreement(file, label, value_names([rows]))
-        data["agreement"] = [agreement.values]
-        notes += agreement_notes(source, agreement.errors)
-    html = html_page(f"{title} – rag-rewards", ("charts.js", "report.js"), data, packed)
+    column = label.label if label else None
+    files = [read_scored(source, scorer, columns, column) for source in sources]
+    runs = runs_of(files, file_names(sources), scorer)
+    names = [run.name for run in runs]
+    title = title or " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    data, packed = contents(runs, title, label)
+    html = html_page(f"{title} – rag-rewards", ("report.js",), data, packed)
     write_page(output, html)
-    return ReportSummary(len(rows), len(html.encode()), notes, faults)
+    faults = [
+        RowFault(f"{_prefix(runs, run)}{fault.row}", fault.message)
+        for run in runs
+        for fault in run.file.faults
+    ]
+    rows = sum(len(run.rows) for run in runs)
+    return ReportSummary(rows, len(html.encode()), data["notes"], faults)
 
 
-def recipe_of(rows: Sequence[ScoredRow]) -> Recipe | Curriculum | None:
-    """Return the recipe that scored the rows; None if the signature is unknown."""
+def file_names(sources: Sequence[str]) -> list[str]:
+    """Return the shortest ends of the paths that differ.
+
+    >>> file_names(["runs/a/scored.jsonl", "runs/b/scored.jsonl"])
+    ['a/scored.jsonl', 'b/scored.jsonl']
+    """
+    paths = [
+        PurePath("standard input" if each == "-" else os.path.normpath(each)) for each in sources
+    ]
+    for length in range(1, max(len(path.parts) for path in paths) + 1):
+        names = [str(PurePath(*path.parts[-length:])) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{i}: {name}" for i, name in enumerate(names, start=1)]
+
+
+def runs_of(
+    files: Sequence[RowFile], names: Sequence[str], scorer: Scorer | None = None
+) -> list[Run]:
+    """Return the files with the recipe that scored them: that of the scorer, or a recorded one."""
+    ids = row_names([file.rows for file in files])
+    rewards = [scorer.reward if scorer else _recipe_of(file.rows) for file in files]
+    return list(map(Run, names, files, ids, rewards))
+
+
+def _recipe_of(rows: Sequence[ScoredRow]) -> Recipe | Curriculum | None:
     if not rows:
         return None
     try:
@@ -96,64 +212,257 @@ def recipe_of(rows: Sequence[ScoredRow]) -> Recipe | Curriculum | None:
         return None
 
 
-def form_notes(reward: object, rows: Sequence[ScoredRow]) -> list[str]:
-    """Return a note if most responses lack the part of the answer that the recipe reads."""
-    if not isinstance(reward, Recipe):
-        return []
-    form = reward.output_form
-    count = sum(lacks_mark(row, form.answer_mark) for row in rows)
-    return Totals(rows=len(rows), without_form={form.answer_part(reward.name): count}).warnings()
+def _prefix(runs: Sequence[Run], run: Run) -> str:
+    return f"{run.name}: " if len(runs) > 1 else ""
 
 
 def contents(
-    rows: Sequence[ScoredRow], faults: Sequence[RowFault], title: str, equation: str
+    runs: Sequence[Run], title: str, label: LabelOptions | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the data of the page, and the compressed data: columns of the table, and texts."""
-    groups = group_by_key(rows)
-    configurations = Configurations()
-    facts = [facts_of(row, configurations.of(row)) for row in rows]
-    row_advantages = advantages(rows, groups)
-    numbers = statistics(rows, facts, groups)
-    blocks, block_of = _explanation_blocks(rows, groups, row_advantages)
-    columns = _columns(rows, facts, groups, row_advantages, numbers, block_of)
-    packed: dict[str, Any] = {"columns": columns}
-    packed |= {f"block-{i}": block for i, block in enumerate(blocks)}
-    data = {
+    """Return the data of the page, and the compressed data: columns of the rows, and texts."""
+    metrics = value_names([run.rows for run in runs])
+    measured = [measured_values(run.name, run.rows, metrics, run.ids) for run in runs]
+    recipes = recipes_of([run.signatures[0] for run in runs])
+    compared = [
+        compare_files(
+            runs[0].rows,
+            runs[k].rows,
+            (measured[0], measured[k]),
+            metrics,
+            correct_first=recipes[0] != recipes[k],
+        )
+        for k in range(1, len(runs))
+    ]
+    packed: dict[str, Any] = {}
+    texts = [
+        _pack(run, k, packed, _first_rows(compared, k), TEXT_BYTES // len(runs))
+        for k, run in enumerate(runs)
+    ]
+    data: dict[str, Any] = {
         "title": title,
         "version": __version__,
-        "equation": equation,
-        "signature": rows[0].signature if rows else "",
-        "faults": [[fault.row, fault.message] for fault in faults[:20]],
-        "failed": len(faults),
-        "texts": sum(block is not None for block in block_of),
-        "groups": len(groups),
-        "showcase": _showcase(rows, groups),
-        "statistics": numbers,
+        "runs": list(map(_description, runs, recipes, texts)),
+        "notes": list(_notes(runs, compared)),
+        "settings": differing_settings([run.signatures[0] for run in runs]),
+        "values": _values(metrics, measured),
+        "comparisons": [
+            _comparison(each, recipes[0] == recipes[k]) for k, each in enumerate(compared, 1)
+        ],
+        "distributions": [
+            distribution(short_name(each), *([value_of(r, each) for r in run.rows] for run in runs))
+            for each in metrics
+        ],
+        "spreads": distribution(
+            "spread of the reward within groups", *(spreads(run.rows, run.groups) for run in runs)
+        ),
+        "words": distribution("words", *([float(f.words) for f in run.facts] for run in runs)),
+        "searches": distribution(
+            "searches per rollout",
+            *([float(f.turns.searches) for f in run.facts if f.turns] for run in runs),
+        ),
     }
+    if label is not None:
+        data["agreement"] = [
+            _agreement(run, values, metrics, label, data["notes"])
+            for run, values in zip(runs, measured, strict=True)
+        ]
     return data, packed
 
 
-def _columns(
-    rows: Sequence[ScoredRow],
-    facts: Sequence[Facts],
-    groups: Sequence[Sequence[int]],
-    row_advantages: Sequence[float | None],
-    numbers: Statistics,
-    block_of: Sequence[int | None],
-) -> dict[str, Any]:
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def _description(run: Run, recipe: str, texts: int) -> dict[str, Any]:
+    faults = run.file.faults
+    return {
+        "name": run.name,
+        "recipe": recipe,
+        "signature": run.signatures[0],
+        "signatures": len(run.signatures),
+        "equation": run.reward.equation if run.reward else "",
+        "groups": len(run.groups),
+        "failed": len(faults),
+        "faults": [[fault.row, shorten(fault.message, 400)] for fault in faults[:5]],
+        "texts": texts,
+        "showcase": run.showcase,
+        "statistics": run.statistics,
+    }
+
+
+def _notes(runs: Sequence[Run], compared: Sequence[FileComparison]) -> Iterator[str]:
+    """Yield what is not comparable, which rows are not compared, and the notes of each file."""
+    base = runs[0]
+    yield from notes_of([run.name for run in runs], [run.signatures[0] for run in runs])
+    for run, comparison in zip(runs[1:], compared, strict=True):
+        names, rows = f"{run.name} and {base.name}", comparison.result.rows
+        if not comparison.unit:
+            yield f"{names} have no row and no question in common: their means are not paired"
+        elif comparison.unit == "question":
+            yield (
+                f"{names} have no row with the same id and question: their differences are those "
+                "of their common questions"
+            )
+        elif rows.only_base or rows.only_other or rows.twice:
+            yield (
+                f"{rows.shared:,} rows are in both {names}; differences do not contain "
+                f"{rows.only_base:,} and {rows.only_other:,} rows of only one file, and "
+                f"{rows.twice:,} rows with a repeated id"
+            )
+    for run in runs:
+        for note in (*run.statistics.notes, *run.form_notes()):
+            yield f"{_prefix(runs, run)}{note}"
+
+
+def _values(metrics: Sequence[ScoreValue], measured: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
+    """Return the mean of each value in each file, with its interval."""
+    reports = [summarize(metrics, run.measurements, RESAMPLING) for run in measured]
+    return [
+        {
+            "name": short_name(metric),
+            "runs": [
+                {"n": by_run[i].units, **msgspec.to_builtins(by_run[i].values[metric.field])}
+                for by_run in reports
+            ],
+        }
+        for i, metric in enumerate(metrics)
+    ]
+
+
+def _comparison(compared: FileComparison, same_recipe: bool) -> dict[str, Any]:
+    differences = compared.result.differences
+    return {
+        "unit": compared.unit,
+        "same_recipe": same_recipe,
+        "differences": {each.name.removeprefix("components."): each for each in differences},
+        "outcomes": compared.outcomes,
+        "changed": len(compared.changes),
+        "changes": compared.changes[:LISTED],
+    }
+
+
+def _agreement(
+    run: Run,
+    measured: MeasuredRun,
+    metrics: Sequence[ScoreValue],
+    options: LabelOptions,
+    notes: list[str],
+) -> list[MetricAgreement]:
+    """Return the agreement of values with the labels, `correct` first. Add notes about labels.
+
+    Raises UsageError if no row has a label.
+    """
+    names = [str(row.id) for row in run.rows]
+    labels, errors = labels_of(run.file.labels, names, options.threshold, options.label)
+    missing = labels.count(None) - sum(error.count for error in errors.counts())
+    if labels and missing == len(labels):
+        raise UsageError(
+            f"{run.name}: no row has a label in {options.label!r}: choose the field with the human "
+            "labels"
+        )
+    notes += [
+        f"{run.name}: {error.count:,} labels left out, the first: {error.first}"
+        for error in errors.counts()
+    ]
+    reports = [
+        metric_agreement(metric, values, options.label, labels, RESAMPLING, missing)
+        for metric, values in zip(metrics, measured.measurements, strict=True)
+    ]
+    return sorted(reports, key=lambda each: each.metric != "correct")
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def _pack(run: Run, k: int, packed: dict[str, Any], first: Iterable[int], limit: int) -> int:
+    """Add the columns and the texts of a file, and return the number of rows with a text.
+
+    The rows `first` come first, then those of the showcase, and then groups that are evenly spread
+    over the file. The texts end at `limit` compressed bytes.
+    """
+    no_spread = {
+        i: reason
+        for members in run.groups
+        if (reason := no_spread_of([run.rows[i].components or {} for i in members]))
+        for i in members
+    }
+    shown = (i for _, best, worst in run.showcase for i in (best, worst))
+    spread = (number for start in range(16) for number in range(start, len(run.groups), 16))
+    order = dict.fromkeys([*first, *shown, *(i for number in spread for i in run.groups[number])])
+    block_of: list[int | None] = [None] * len(run.rows)
+    size = 0
+    for number, members in enumerate(_blocks(order, run.rows)):
+        block = _block(run, members, no_spread)
+        size += len(zlib.compress(msgspec.json.encode(block), 6))
+        if size > limit and number:
+            break
+        packed[f"block-{k}-{number}"] = block
+        for i in members:
+            block_of[i] = number
+    packed[f"columns-{k}"] = _columns(run) | {"block": block_of}
+    return len(block_of) - block_of.count(None)
+
+
+def _first_rows(compared: Sequence[FileComparison], k: int) -> list[int]:
+    """Return the rows of a file that the page lists as changed."""
+    if k:
+        return [change.other for change in compared[k - 1].changes[:LISTED]]
+    return [change.base for each in compared for change in each.changes[:LISTED]]
+
+
+def _blocks(order: Iterable[int], rows: Sequence[ScoredRow]) -> Iterator[list[int]]:
+    members: list[int] = []
+    size = 0
+    for i in order:
+        members.append(i)
+        size += min(len(rows[i].parsed.text), MAX_CHARACTERS)
+        if len(members) >= BLOCK_ROWS or size >= BLOCK_CHARACTERS:
+            yield members
+            members, size = [], 0
+    if members:
+        yield members
+
+
+def _block(run: Run, members: Sequence[int], no_spread: dict[int, str]) -> dict[str, Any]:
+    """Return the explanations of some rows by position. Each distinct document occurs once."""
+    texts: dict[str, int] = {}
+    explanations: dict[str, Any] = {}
+    for i in members:
+        explanation = explain_score(
+            run.rows[i],
+            no_spread=no_spread.get(i, ""),
+            advantage=run.advantages[i],
+            configuration=run.configurations.of(run.rows[i]),
+        )
+        explanations[str(i)] = _compact(explanation, texts)
+    return {"texts": list(texts), "rows": explanations}
+
+
+def _compact(explanation: Explanation, texts: dict[str, int]) -> dict[str, Any]:
+    """Return an explanation as data, with positions in `texts` in place of document texts."""
+    explanation.signature = ""
+    if not explanation.has_response:
+        explanation.segments = []
+    data: dict[str, Any] = msgspec.to_builtins(explanation)
+    results = [each for turn in data.get("turns", ()) for each in turn.get("results") or ()]
+    for each in (*data.get("passages", ()), *results):
+        each["text"] = texts.setdefault(each["text"], len(texts))
+    return data
+
+
+def _columns(run: Run) -> dict[str, Any]:
     """Return the columns of the table of rollouts."""
+    rows, facts, groups = run.rows, run.facts, run.groups
     group_of = {i: number for number, group in enumerate(groups) for i in group}
-    components = [name for name in numbers.names if name not in ("reward", "correct")]
+    components = [name for name in run.statistics.names if name not in ("reward", "correct")]
     return {
         "id": [str(row.id) for row in rows],
         "group": [group_of[i] for i in range(len(rows))],
         "question": [shorten(rows[group[0]].question or "", 160) for group in groups],
         "key": [rows[group[0]].key or "" for group in groups],
         "step": [row.step for row in rows],
-        "split": [row.split for row in rows],
         "reward": [_round(row.reward) for row in rows],
         "correct": [_round(row.correct) for row in rows],
-        "advantage": [_round(each) for each in row_advantages],
+        "advantage": [_round(each) for each in run.advantages],
         "parts": {
             name: [_round((row.components or {}).get(name)) for row in rows] for name in components
         },
@@ -165,7 +474,6 @@ def _columns(
         "repeated": [each.turns.repeated if each.turns else 0 for each in facts],
         "malformed": [each.turns.malformed if each.turns else 0 for each in facts],
         "answer": [_answer(row) for row in rows],
-        "block": list(block_of),
     }
 
 
@@ -179,116 +487,3 @@ def _answer(row: ScoredRow) -> str:
 
 def _round(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
-
-
-def _showcase(rows: Sequence[ScoredRow], groups: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return group, best and worst rollout of the groups with the largest range of rewards."""
-    ranges = []
-    for number, group in enumerate(groups):
-        members = [(value, i) for i in group if (value := rows[i].reward) is not None]
-        if len(members) > 1 and max(members)[0] > min(members)[0]:
-            best, worst = max(members), min(members)
-            ranges.append((best[0] - worst[0], number, best[1], worst[1]))
-    ranges.sort(key=lambda each: (-each[0], each[1]))
-    return [list(each[1:]) for each in ranges[:SHOWCASE]]
-
-
-def _explanation_blocks(
-    rows: Sequence[ScoredRow],
-    groups: Sequence[Sequence[int]],
-    row_advantages: Sequence[float | None],
-) -> tuple[list[dict[str, Any]], list[int | None]]:
-    """Return explanations in blocks of whole groups, and the block of each row.
-
-    The blocks end at TEXT_BYTES. The groups of the showcase come first, then groups that are
-    evenly spread over the file. A block contains each distinct document once.
-    """
-    block_of: list[int | None] = [None] * len(rows)
-    blocks: list[dict[str, Any]] = []
-    configurations = Configurations()
-    no_spread = _no_spread(rows, groups)
-    size = 0
-    first = {each[0] for each in _showcase(rows, groups)}
-    order = [*sorted(first), *(number for number in _spread(len(groups)) if number not in first)]
-    for members in _block_members(order, groups, rows):
-        block = explanation_block(rows, members, row_advantages, configurations, no_spread)
-        size += len(zlib.compress(msgspec.json.encode(block), 6))
-        if size > TEXT_BYTES and blocks:
-            break
-        for i in members:
-            block_of[i] = len(blocks)
-        blocks.append(block)
-    return blocks, block_of
-
-
-def _no_spread(rows: Sequence[ScoredRow], groups: Sequence[Sequence[int]]) -> dict[int, str]:
-    """Return the reason for rewards of 0 of each row whose group has no spread."""
-    reasons: dict[int, str] = {}
-    for members in groups:
-        if each := no_spread_of([rows[i].components or {} for i in members]):
-            reasons |= dict.fromkeys(members, each)
-    return reasons
-
-
-def _spread(n: int) -> Iterator[int]:
-    """Yield the numbers 0 to n − 1: every 16th from 0, then every 16th from 1, and so on."""
-    for first in range(16):
-        yield from range(first, n, 16)
-
-
-def _block_members(
-    order: Sequence[int], groups: Sequence[Sequence[int]], rows: Sequence[ScoredRow]
-) -> Iterator[list[int]]:
-    """Yield the rows of one block after the other. A block consists of whole groups."""
-    members: list[int] = []
-    size = 0
-    for number in order:
-        members.extend(groups[number])
-        size += sum(min(len(rows[i].parsed.text), MAX_CHARACTERS) for i in groups[number])
-        if len(members) >= BLOCK_ROWS or size >= BLOCK_CHARACTERS:
-            yield members
-            members, size = [], 0
-    if members:
-        yield members
-
-
-def explanation_block(
-    rows: Sequence[ScoredRow],
-    members: Sequence[int],
-    row_advantages: Sequence[float | None],
-    configurations: Configurations,
-    no_spread: Mapping[int, str] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Return the explanations of some rows by position. Each distinct document occurs once.
-
-    `no_spread` contains the reasons for rewards of 0 in the groups of the rows, by position.
-    """
-    texts: dict[str, int] = {}
-    explanations: dict[str, Any] = {}
-    for i in members:
-        configuration = configurations.of(rows[i])
-        explanation = explain(
-            rows[i],
-            no_spread=no_spread.get(i, ""),
-            advantage=row_advantages[i],
-            configuration=configuration,
-        )
-        explanations[str(i)] = _compact(explanation, texts)
-    return {"texts": list(texts), "rows": explanations}
-
-
-def _compact(explanation: Explanation, texts: dict[str, int]) -> dict[str, Any]:
-    """Return an explanation as data, with positions in `texts` in place of document texts."""
-    passages = explanation.passages
-    explanation.passages, explanation.signature = [], ""
-    if not explanation.has_response:
-        explanation.segments = []
-    data: dict[str, Any] = msgspec.to_builtins(explanation)
-    for turn in data.get("turns", ()):
-        for result in turn.get("results") or ():
-            result["text"] = texts.setdefault(result["text"], len(texts))
-    data["passages"] = [
-        msgspec.to_builtins(each) | {"text": texts.setdefault(each.text, len(texts))}
-        for each in passages
-    ]
-    return data

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
+from rich.text import Text
 
-from rag_rewards.errors import RolloutError
+from rag_rewards.errors import RolloutError, plain
 from rag_rewards.evidence.needs import values_without
 from rag_rewards.evidence.protocols import Tokenizer
 from rag_rewards.report.rows import Configuration
@@ -28,6 +29,11 @@ _DECODED_TOKENS = 32
 """Tokens that are decoded together. A limit keeps the time linear."""
 _MAX_GAP = 24
 """Characters between two tokens of the response that the tokens do not contain."""
+
+FULL_COLOR = 2.0
+"""Nats at which a word has the full color."""
+_MIN_COLOR = 0.05
+"""Nats below which a word has no color."""
 
 TokenStart = tuple[int, float | None]
 """The position of a token in the response, and its value."""
@@ -50,6 +56,32 @@ class Segment(
     value: float | None = None
     kind: str = ""
     labels: tuple[str, ...] = ()
+
+    @property
+    def style(self) -> str:
+        """The style on a terminal: green if documents make the piece more likely, else red."""
+        base = {"tag": "dim ", "cite": "bold underline "}.get(self.kind, "")
+        if self.value is None or abs(self.value) < _MIN_COLOR:
+            return base.strip()
+        level = round(30 + 100 * min(abs(self.value) / FULL_COLOR, 1.0))
+        color = f"rgb(0,{level},40)" if self.value > 0 else f"rgb({level},0,20)"
+        return f"{base}white on {color}"
+
+
+def colored(pieces: Sequence[Segment]) -> Text:
+    """Return the response with the colors of its segments."""
+    return Text.assemble(*((plain(piece.text), piece.style) for piece in pieces))
+
+
+def legend(tokens: str) -> Text:
+    """Return the meaning of the colors. `tokens` describes how tokens were determined."""
+    return Text.assemble(
+        ("green", f"not dim {Segment('', FULL_COLOR).style}"),
+        ": more likely with the documents  ",
+        ("red", f"not dim {Segment('', -FULL_COLOR).style}"),
+        f": less likely; full color at {FULL_COLOR:g} nats; {plain(tokens)}",
+        style="dim",
+    )
 
 
 # --- contributions of documents ------------------------------------------------------------------

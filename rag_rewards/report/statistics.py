@@ -1,4 +1,4 @@
-"""Statistics of scored rows: distributions, groups, rates, steps, and drift over training.
+"""Statistics of scored rows: distributions, groups, rates, and changes over training.
 
 Notes explain why a statistic is empty or misleading: equal rewards, groups of one rollout, or
 unscored rows.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import correlation as pearson
 from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import shorten
 from rag_rewards.groups import positions_by_key
-from rag_rewards.report.drift import Alarm, TrainingStep, alarms, mean_of
 from rag_rewards.report.facts import Facts
 from rag_rewards.report.turn_statistics import (
     TurnStatistics,
+    turn_drift,
     turn_notes,
     turn_rates,
     turn_statistics,
@@ -27,6 +28,8 @@ from rag_rewards.rows import ScoredRow
 from rag_rewards.rows.decisions import decided_as, undecided_warning
 from rag_rewards.training.advantages import mean, mean_std, overflow_unit
 
+Columns = dict[str, list[float | None]]
+"""The reward, the components and `correct` of each row, by name."""
 BINS = 24
 MAX_POINTS = 120
 """Points of a line. More training steps are averaged."""
@@ -34,38 +37,30 @@ MAX_DISCRETE = 12
 """Different values of a distribution that is counted by value."""
 
 
-class Distribution(msgspec.Struct, frozen=True):
-    """The frequencies of values.
+class Frequencies(msgspec.Struct, frozen=True):
+    """The values of one file in a distribution. The counts are those of its edges.
 
-    If `discrete` is true, `edges` are the values, otherwise the edges of bins. `message` says that
-    there is no value, or only one.
+    `message` says that there is no value, or only one.
+    """
+
+    n: int
+    missing: int
+    counts: list[int]
+    mean: float | None = None
+    std: float | None = None
+    message: str = ""
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """The frequencies of the values of one or several files.
+
+    If `discrete` is true, `edges` are the values, otherwise the edges of bins.
     """
 
     name: str
-    n: int
-    missing: int
-    mean: float | None
-    std: float | None
-    low: float | None
-    high: float | None
     edges: list[float]
-    counts: list[int]
     discrete: bool
-    message: str = ""
-
-    def counts_of(self, values: Sequence[float | None]) -> list[int]:
-        """Return the frequencies of other values, which lie in the range of this distribution."""
-        present = [value for value in values if value is not None]
-        if self.discrete:
-            frequencies = Counter(present)
-            return [frequencies[edge] for edge in self.edges]
-        counts = [0] * (len(self.edges) - 1)
-        unit = overflow_unit(self.edges)
-        start = self.edges[0] / unit
-        width = self.edges[1] / unit - start
-        for value in present:
-            counts[min(int((value / unit - start) / width) if width else 0, len(counts) - 1)] += 1
-        return counts
+    runs: list[Frequencies]
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -80,31 +75,41 @@ class Signal(msgspec.Struct, frozen=True):
     spread: float | None
 
 
+class TrainingStep(msgspec.Struct, frozen=True):
+    """Means over the rollouts of one training step, or of several adjacent steps."""
+
+    step: int
+    n: int
+    values: dict[str, float | None]
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """A change from the first to the last quarter of the training steps."""
+
+    name: str
+    message: str
+
+
 class Statistics(msgspec.Struct, kw_only=True):
-    """All statistics of a report.
+    """The statistics of a file.
 
     names    the reward, the components, and `correct` if the rows contain it
     matrix   correlation of each pair of names
     sizes    number of groups by their number of rollouts
-    spreads  standard deviations of the reward within groups
-    turns    statistics of search agents, and the distribution of their numbers of searches
+    turns    statistics of search agents
     """
 
     rows: int
     scored: int
     names: list[str]
-    distributions: list[Distribution]
     matrix: list[list[float | None]]
     signals: list[Signal]
     sizes: dict[int, int]
-    spreads: Distribution
     rates: dict[str, float | None]
-    words: Distribution
     steps: list[TrainingStep]
     alarms: list[Alarm]
     notes: list[str]
     turns: TurnStatistics | None = None
-    searches: Distribution | None = None
 
 
 def statistics(
@@ -112,7 +117,7 @@ def statistics(
 ) -> Statistics:
     """Return the statistics of rows. `groups` contains positions of rows."""
     names = list(dict.fromkeys(name for row in rows for name in row.components or ()))
-    columns: dict[str, list[float | None]] = {"reward": [row.reward for row in rows]}
+    columns: Columns = {"reward": [row.reward for row in rows]}
     for name in names:
         columns[name] = [(row.components or {}).get(name) for row in rows]
     if any(row.correct is not None for row in rows) and "correct" not in columns:
@@ -123,53 +128,49 @@ def statistics(
         rows=len(rows),
         scored=sum(row.reward is not None for row in rows),
         names=list(columns),
-        distributions=[distribution(name, values) for name, values in columns.items()],
         matrix=[[correlation(a, b) for b in columns.values()] for a in columns.values()],
         signals=[_signal(name, values, groups) for name, values in columns.items()],
-        sizes=_sizes(groups),
-        spreads=distribution(
-            "spread of the reward within groups", _spreads(columns["reward"], groups)
-        ),
-        rates=rates(rows, facts),
-        words=distribution("words", [float(each.words) for each in facts]),
+        sizes=dict(sorted(Counter(map(len, groups)).items())),
+        rates=_rates(rows, facts),
         steps=steps,
-        alarms=alarms(steps, columns, max(turns.searches) if turns else 0.0),
+        alarms=_alarms(steps, columns, turns.most_searches if turns else 0),
         notes=[*_notes(rows, columns, groups), *_undecided_notes(rows, facts), *turn_notes(turns)],
         turns=turns,
-        searches=distribution("searches per rollout", turns.searches) if turns else None,
     )
 
 
-def distribution(name: str, values: Sequence[float | None]) -> Distribution:
-    """Count the values one by one if there are at most twelve different values, else in bins.
+def distribution(name: str, *columns: Sequence[float | None]) -> Distribution:
+    """Return the frequencies of the values of files, with one column for each file.
+
+    The values are counted one by one if there are at most twelve different values, else in bins.
 
     >>> result = distribution("accuracy", [0.0, 1.0, 1.0, None])
-    >>> result.edges, result.counts, result.missing
+    >>> result.edges, result.runs[0].counts, result.runs[0].missing
     ([0.0, 1.0], [1, 2], 1)
     """
-    present = [value for value in values if value is not None]
-    missing = len(values) - len(present)
-    if not present:
-        message = "no rollout has a value"
-        return Distribution(name, 0, missing, None, None, None, None, [], [], True, message)
-    center, std = mean_std(present)
-    low, high = min(present), max(present)
-    different = sorted(set(present))
-    message = f"constant {low:g}" if low == high else ""
-    if len(different) <= MAX_DISCRETE:
-        frequencies = Counter(present)
-        counts = [frequencies[value] for value in different]
-        edges, discrete = different, True
-    else:
-        unit = overflow_unit(present)
-        start, width = low / unit, (high / unit - low / unit) / BINS
-        edges = [(start + i * width) * unit for i in range(BINS + 1)]
-        counts, discrete = [0] * BINS, False
-        for value in present:
-            counts[min(int((value / unit - start) / width) if width else 0, BINS - 1)] += 1
-    return Distribution(
-        name, len(present), missing, center, std, low, high, edges, counts, discrete, message
-    )
+    present = [[value for value in column if value is not None] for column in columns]
+    missing = [column.count(None) for column in columns]
+    edges = sorted({value for values in present for value in values})
+    if len(edges) <= MAX_DISCRETE:
+        counts = [[values.count(edge) for edge in edges] for values in present]
+        runs = list(map(_frequencies, present, missing, counts))
+        return Distribution(name, edges, True, runs)
+    unit = overflow_unit(edges)
+    low = edges[0] / unit
+    width = (edges[-1] / unit - low) / BINS or 1.0
+    counts = []
+    for values in present:
+        bins = Counter(min(int((value / unit - low) / width), BINS - 1) for value in values)
+        counts.append([bins[i] for i in range(BINS)])
+    edges = [(low + i * width) * unit for i in range(BINS + 1)]
+    return Distribution(name, edges, False, list(map(_frequencies, present, missing, counts)))
+
+
+def _frequencies(values: Sequence[float], missing: int, counts: list[int]) -> Frequencies:
+    if not values:
+        return Frequencies(0, missing, counts, message="no rollout has a value")
+    message = f"constant {values[0]:g}" if min(values) == max(values) else ""
+    return Frequencies(len(values), missing, counts, *mean_std(values), message)
 
 
 def correlation(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
@@ -181,13 +182,15 @@ def correlation(first: Sequence[float | None], second: Sequence[float | None]) -
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     if len(pairs) < 2:
         return None
-    xs, ys = [a for a, _ in pairs], [b for _, b in pairs]
-    (mx, sx), (my, sy) = mean_std(xs), mean_std(ys)
-    if sx < 1e-12 or sy < 1e-12:
+    xs, ys = (_scaled(column) for column in zip(*pairs, strict=True))
+    if min(mean_std(xs)[1], mean_std(ys)[1]) < 1e-12:
         return None
-    ux, uy = overflow_unit(xs), overflow_unit(ys)
-    covariance = mean((a / ux - mx / ux) * (b / uy - my / uy) for a, b in pairs)
-    return round(max(-1.0, min(1.0, covariance / (sx / ux * (sy / uy)))), 6)
+    return round(pearson(xs, ys), 6)
+
+
+def _scaled(values: Sequence[float]) -> list[float]:
+    unit = overflow_unit(values)
+    return [value / unit for value in values]
 
 
 def _grouped(values: Sequence[float | None], groups: Iterable[Sequence[int]]) -> list[list[float]]:
@@ -196,8 +199,9 @@ def _grouped(values: Sequence[float | None], groups: Iterable[Sequence[int]]) ->
     return [group for group in present if len(group) > 1]
 
 
-def _spreads(values: Sequence[float | None], groups: Sequence[Sequence[int]]) -> list[float | None]:
-    return [mean_std(group)[1] for group in _grouped(values, groups)]
+def spreads(rows: Sequence[ScoredRow], groups: Sequence[Sequence[int]]) -> list[float]:
+    """Return the standard deviation of the reward in each group of at least two rollouts."""
+    return [mean_std(group)[1] for group in _grouped([row.reward for row in rows], groups)]
 
 
 def _signal(name: str, values: Sequence[float | None], groups: Sequence[Sequence[int]]) -> Signal:
@@ -208,11 +212,7 @@ def _signal(name: str, values: Sequence[float | None], groups: Sequence[Sequence
     return Signal(name, dead, mean(mean_std(group)[1] for group in grouped))
 
 
-def _sizes(groups: Sequence[Sequence[int]]) -> dict[int, int]:
-    return dict(sorted(Counter(map(len, groups)).items()))
-
-
-def rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float | None]:
+def _rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float | None]:
     """Return shares and means over the rollouts; None if the rows do not contain the values."""
     n = len(rows)
     if not n:
@@ -236,7 +236,7 @@ def rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float 
 
 def _notes(
     rows: Sequence[ScoredRow],
-    columns: dict[str, list[float | None]],
+    columns: Columns,
     groups: Sequence[Sequence[int]],
 ) -> list[str]:
     """Explain why charts are empty or misleading."""
@@ -321,7 +321,7 @@ _MEASURES: dict[str, Callable[[Facts], float]] = {
 def _steps(
     rows: Sequence[ScoredRow],
     facts: Sequence[Facts],
-    columns: dict[str, list[float | None]],
+    columns: Columns,
     groups: Sequence[Sequence[int]],
 ) -> list[TrainingStep]:
     """Return at most MAX_POINTS points; none if the rows have fewer than two training steps."""
@@ -360,3 +360,61 @@ def _dead_by_row(
             for i in group:
                 out[i] = float(max(values) == min(values))
     return out
+
+
+def _alarms(steps: Sequence[TrainingStep], columns: Columns, searches: int) -> list[Alarm]:
+    """Return the changes from the first to the last quarter of the steps.
+
+    They are: length, tags or citations by half or more; abstentions, cut responses and groups
+    without signal by 0.2 or more; a component whose mean reaches 98% of its range; a reward that
+    falls by half its standard deviation. `turn_drift` describes those of search agents, where
+    `searches` is the largest number of searches of a rollout.
+    """
+    if len(steps) < 4:
+        return []
+    quarter = max(len(steps) // 4, 1)
+    result: list[Alarm] = []
+
+    def means(name: str) -> tuple[float, float] | None:
+        first = mean_of(step.values.get(name) for step in steps[:quarter])
+        last = mean_of(step.values.get(name) for step in steps[-quarter:])
+        return None if first is None or last is None else (first, last)
+
+    for name, title in (("words", "length"), ("tags", "tags"), ("citations", "citations")):
+        if (pair := means(name)) and max(pair) >= 1 and max(pair) >= 1.5 * min(pair):
+            change = f"from {pair[0]:.3g} to {pair[1]:.3g}"
+            result.append(Alarm(title, f"{name} per response changed {change}"))
+    for name in ("abstentions and refusals", "cut at the length limit", "groups without signal"):
+        if (pair := means(name)) and pair[1] - pair[0] >= 0.2:
+            result.append(Alarm(name, f"increased from {pair[0]:.0%} to {pair[1]:.0%}"))
+    for name in steps[0].values:
+        if pair := means(name):
+            result += [Alarm(*each) for each in turn_drift(name, *pair, searches)]
+    for name, values in columns.items():
+        if name not in ("reward", "correct") and (pair := means(name)):
+            result += _saturation(name, [value for value in values if value is not None], pair)
+    if (pair := means("reward")) and pair[1] < pair[0]:
+        spread = mean_std([v for v in columns["reward"] if v is not None])[1]
+        if pair[0] - pair[1] > 0.5 * spread > 0:
+            result.append(Alarm("reward", f"decreased from {pair[0]:.3g} to {pair[1]:.3g}"))
+    return result
+
+
+def _saturation(name: str, values: Sequence[float], means: tuple[float, float]) -> Iterator[Alarm]:
+    """Yield an alarm for a component whose mean has come close to an end of its range."""
+    low, high = min(values), max(values)
+    if low == high:
+        return
+    first, last = ((each - low) / (high - low) for each in means)
+    for end, before, after in ((high, first, last), (low, 1 - first, 1 - last)):
+        if after >= 0.98 and before < 0.9:
+            yield Alarm(
+                f"{name} saturated",
+                f"the mean changed from {means[0]:.3g} to {means[1]:.3g}, and the range ends at "
+                f"{end:g}: the component gives hardly any training signal",
+            )
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return mean(present) if present else None

@@ -56,14 +56,13 @@ class MalformedCount(msgspec.Struct, frozen=True):
 class TurnStatistics(msgspec.Struct, frozen=True):
     """Statistics of the turns of all rollouts.
 
-    searches   number of searches of each rollout
-    rates      means and shares, see `turn_rates`
-    malformed  the names of malformed turns that occur
-    credit     training signal of each method; empty without rewards of turns
+    most_searches  largest number of searches of a rollout
+    rates          means and shares, see `turn_rates`
+    malformed      the names of malformed turns that occur
+    credit         training signal of each method; empty without rewards of turns
     """
 
-    rollouts: int
-    searches: list[float]
+    most_searches: int
     rates: Rates
     malformed: list[MalformedCount]
     credit: list[CreditSignal]
@@ -80,8 +79,7 @@ def turn_statistics(
     for each in counts:
         names.update(each.names)
     return TurnStatistics(
-        rollouts=len(counts),
-        searches=[float(each.searches) for each in counts],
+        most_searches=max(each.searches for each in counts),
         rates=turn_rates(facts),
         malformed=[
             MalformedCount(name, names[name], MEANINGS[name]) for name in NAMES if names[name]

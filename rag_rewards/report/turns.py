@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
-from rag_rewards.errors import RolloutError, shorten
-from rag_rewards.report.component_reasons import gold_aliases
+from rag_rewards.errors import RolloutError, plain, shorten
+from rag_rewards.report.reasons import gold_aliases
 from rag_rewards.report.rows import Configuration
 from rag_rewards.rollout import canonical
 from rag_rewards.rows import ScoredRow
@@ -27,6 +31,9 @@ TURN_CHARACTERS = 4_000
 """Characters of a turn that are shown."""
 RESULT_CHARACTERS = 1_000
 """Characters of a result that are shown."""
+_TERMINAL_CHARACTERS = 240
+"""Characters of a result that a terminal shows."""
+_TAG = re.compile(r"</?\w{1,20}>|<\|\w{1,30}\|>")
 _COUNTS = frozenset(("queries", "results", "malformed"))
 """The entries of `details["turns"]` that are not components."""
 
@@ -42,6 +49,16 @@ class ResultExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     title: str = ""
     label: str = ""
     marks: list[str] = []
+
+    def __rich__(self) -> Text:
+        marks = f"({', '.join(self.marks)}) " if self.marks else ""
+        return Text.assemble(
+            ("result  ", "bold"),
+            (self.label and f"[{plain(self.label)}] ", "cyan"),
+            (marks, "green"),
+            (self.title and f"{plain(self.title)}: ", "bold"),
+            plain(shorten(self.text, _TERMINAL_CHARACTERS)),
+        )
 
 
 class TurnExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,6 +83,42 @@ class TurnExplanation(msgspec.Struct, frozen=True, omit_defaults=True):
     malformed: list[str] = []
     reward: float | None = None
     components: dict[str, float] = {}
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        head = Text(f"turn {self.number}", style="bold")
+        if self.reward is not None:
+            head.append(f"  reward {self.reward:+.4g}", "green" if self.reward > 0 else "")
+        for name, value in self.components.items():
+            head.append(f"  {plain(name)} {value:.4g}", style="not bold")
+        yield head
+        for line in self._lines():
+            yield Padding(line, (0, 0, 0, 2), expand=False)
+
+    def _lines(self) -> Iterator[RenderableType]:
+        """Yield the words of the policy, the queries, what is malformed, and the reply."""
+        lines = "\n".join(line for line in plain(self.text).splitlines() if line.strip())
+        words = Text(lines or "(no text)")
+        words.highlight_regex(_TAG, "dim")
+        yield words
+        for i, query in enumerate(self.queries):
+            is_repeated = i < len(self.repeated) and self.repeated[i]
+            repeats = "  (repeats an earlier query)" if is_repeated else ""
+            yield Text.assemble(("query  ", "bold cyan"), plain(query), (repeats, "yellow"))
+        for fault in self.malformed:
+            yield Text.assemble(("malformed  ", "bold red"), (fault, "red"))
+        if not self.results and (self.queries or self.results is not None):
+            reply = (
+                "no results from the environment" if self.results is None else "no document found"
+            )
+            yield Text(reply, style="yellow")
+        yield from self.results or ()
+        if (hidden := self.count - len(self.results or ())) > 0:
+            yield Text(f"… {hidden:,} more documents", style="dim")
+        if self.observation and not self.results:
+            text = plain(shorten(self.observation, _TERMINAL_CHARACTERS))
+            yield Text.assemble(("observation  ", "dim"), text)
 
 
 def reading_of(configuration: Configuration) -> Reading:

@@ -48,7 +48,7 @@ def test_values_rows_and_charts(browser: Any, files: Any) -> None:
     assert "higher" in means[correct + 1]
     outcome = [text.split() for text in view.texts("#outcomes .outcomes tbody tr")]
     assert ["correct", "4", "8", "0"] in outcome
-    assert "4 rows changed" in view.page.inner_text("#found")
+    assert "4 rows changed" in view.page.inner_text("#changed-count")
     assert view.page.locator("#distributions svg").count() >= 4
     assert view.page.locator("#training svg path.line").count() >= 8
     assert "0.667" in view.page.inner_text("#agreement")
@@ -56,8 +56,13 @@ def test_values_rows_and_charts(browser: Any, files: Any) -> None:
     view.page.wait_for_selector("#changes .sides article")
     assert "Rhine" in view.page.locator("#changes .sides > div").nth(0).inner_text()
     assert "Seine" in view.page.locator("#changes .sides > div").nth(1).inner_text()
+    view.page.select_option("#file", "1")
+    assert view.page.inner_text("#found") == "12 of 12 rollouts"
+    view.page.select_option("#look", "correct")
+    assert view.page.inner_text("#found") == "8 of 12 rollouts"
+    assert "b.jsonl" in view.page.inner_text("#rollouts")
     view.page.select_option("#direction", "lower reward")
-    assert "contains 0 of them" in view.page.inner_text("#found")
+    assert "contains 0 of them" in view.page.inner_text("#changed-count")
 
 
 def test_recipes_that_differ_are_named_first(browser: Any, files: Any, tmp_path: Path) -> None:
@@ -69,7 +74,7 @@ def test_recipes_that_differ_are_named_first(browser: Any, files: Any, tmp_path:
     view = OpenPage(browser, page(scored))
     assert view.texts(".notes .bad")[0].startswith("the recipes differ (first.jsonl: arena")
     assert "other recipe" in view.page.inner_text("#means")
-    assert "largest change of correct is first" in view.page.inner_text("#found")
+    assert "largest change of correct is first" in view.page.inner_text("#changed-count")
     assert "naive-grpo" in view.page.inner_text(".settings")
     assert view.is_quiet, view.console
 

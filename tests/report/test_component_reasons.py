@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rag_rewards.report.component_reasons import component_reason
+from rag_rewards.report.reasons import component_reason
 from rag_rewards.report.rows import Configuration
 from rag_rewards.rows import ScoredRow
 

@@ -86,7 +86,7 @@ def test_a_report_has_the_share_and_the_reasons(tmp_path: Path) -> None:
 
     source, page = tmp_path / "rows.jsonl", tmp_path / "page.html"
     source.write_bytes(b"\n".join(lines))
-    write_report(str(source), str(page))
+    write_report([str(source)], str(page))
     html = page.read_text("utf-8")
     assert "undecided answers" in html
     assert MARKUP not in html

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 import rag_rewards as rr
 from rag_rewards.cli import main
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.report.explain_row import explain_row
-from rag_rewards.report.explanation import explain, passages
-from rag_rewards.report.explanation_terminal import colored_response
+from rag_rewards.report.explain import explain_row
+from rag_rewards.report.explain_score import explain_score, passages
 from rag_rewards.report.reasons import no_spread_of
-from rag_rewards.report.report_page import contents
+from rag_rewards.report.report_page import contents, runs_of
 from rag_rewards.report.rows import Configuration, Configurations, read_rows
-from rag_rewards.report.segments import segments, token_texts
+from rag_rewards.report.segments import colored, segments, token_texts
 from rag_rewards.rows import ScoredRow
 from rag_rewards.signature import signature_of
 from rag_rewards.testing import CodePoints
@@ -52,7 +51,7 @@ def likely(count: int, **without: list[float]) -> dict[str, Any]:
 
 def test_words_replace_tokens_if_their_number_is_equal() -> None:
     scored = row(logprobs=likely(7, **{"1": [-1, -1, -3.0, -1, -2, -1, -1], "2": [-1.0] * 7}))
-    explanation = explain(scored)
+    explanation = explain_score(scored)
     shown = {each.text: each.value for each in explanation.segments if each.value}
     assert shown == {"Paris ": 2.0, "1": 1.0}
     assert explanation.tokens.startswith("words and punctuation in place of tokens")
@@ -75,7 +74,7 @@ def test_token_texts_come_from_the_tokenizer_first_then_from_the_row() -> None:
 
 def test_values_at_approximate_positions_keep_their_sum() -> None:
     scored = row(logprobs=likely(50, **{"1": [-1.5] * 50, "2": [-1.0] * 50}))
-    explanation = explain(scored)
+    explanation = explain_score(scored)
     assert sum(each.value or 0 for each in explanation.segments) == pytest.approx(25, abs=0.01)
 
 
@@ -88,7 +87,7 @@ def test_segments_join_to_the_response(text: str, values: list[float]) -> None:
 
 
 def test_long_texts_are_cut_with_a_note() -> None:
-    explanation = explain(row(response="word " * 10_000, documents=[{"text": "x" * 30_000}]))
+    explanation = explain_score(row(response="word " * 10_000, documents=[{"text": "x" * 30_000}]))
     assert len("".join(each.text for each in explanation.segments)) == 20_000
     assert "the first 20,000 of 50,000 characters are shown" in explanation.notes
     assert explanation.passages[0].text.endswith("… (30,000 characters)")
@@ -119,7 +118,7 @@ def test_documents_are_marked_as_supporting_and_cited() -> None:
 
 def test_log_probabilities_of_another_length_have_no_values() -> None:
     for logprobs in (likely(3, **{"1": [-1.0]}), likely(3), {"full": []}):
-        assert all(each.value is None for each in explain(row(logprobs=logprobs)).segments)
+        assert all(each.value is None for each in explain_score(row(logprobs=logprobs)).segments)
 
 
 @pytest.mark.parametrize("name", rr.RECIPES)
@@ -138,7 +137,7 @@ def test_every_component_of_every_recipe_is_explained(name: str) -> None:
         [score] = recipe.score_each([rollout])
         if isinstance(score, rr.RolloutError):
             continue
-        explanation = explain(ScoredRow.of(rollout, score, recipe.signature))
+        explanation = explain_score(ScoredRow.of(rollout, score, recipe.signature))
         assert [part.name for part in explanation.components] == list(recipe.component_names)
         assert explanation.reason
         assert "".join(each.text for each in explanation.segments) == rollout.parsed.text
@@ -170,7 +169,7 @@ def test_the_stage_of_a_curriculum_depends_on_the_step() -> None:
 
 def test_the_color_of_a_word_shows_sign_and_size() -> None:
     scored = row(logprobs=likely(7, **{"1": [-1, -1, -3.0, -0.2, -1, -1, -1], "2": [-1.0] * 7}))
-    text = colored_response(explain(scored))
+    text = colored(explain_score(scored).segments)
     styles = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
     assert styles["Paris "] == "white on rgb(0,130,40)"
     assert styles["["].startswith("bold underline white on rgb(")
@@ -217,9 +216,10 @@ def test_the_tables_and_the_report_name_a_group_without_spread(
     places = [best.index(row) for row in shown]
     assert places == sorted(places)
     assert "argon-copies-the-document" not in best
-    rows = list(read_rows(scored).rows)
-    _, packed = contents(rows, [], "", "")
-    explanations = packed["block-0"]["rows"]
+    file = read_rows(scored)
+    rows = file.rows
+    _, packed = contents(runs_of([file], [""]), "")
+    explanations = packed["block-0-0"]["rows"]
     named = {rows[int(i)].group for i, each in explanations.items() if NO_SPREAD in each["reason"]}
     assert named == {"kiwi", "alamillo"}
 
@@ -246,5 +246,5 @@ def test_binary_rar_explains_whether_documents_contradict(tmp_path: Path) -> Non
     assert [each.components[0].reason for each in explained.values()] == [
         "no document contradicts the response",
         "a document contradicts the response",
-        "not compared with the documents: truncated",
+        "the response is not compared with the documents: truncated",
     ]

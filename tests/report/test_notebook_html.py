@@ -13,8 +13,7 @@ import rag_rewards as rr
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EVIL = "</b><script>alert(1)</script><img src=x onerror=alert(1)>\"'\u202e\x1b[31m&amp;"
-ALLOWED = {"div", "table", "thead", "tbody", "tr", "th", "td", "b", "i", "span", "code"}
-ALLOWED |= {"details", "summary"}
+ALLOWED = {"div", "pre", "span", "details", "summary"}
 
 
 class Elements(HTMLParser):
@@ -49,16 +48,19 @@ def _rows(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_a_score() -> None:
-    text = _html(rr.Score(0.5, {"format": 1.0, "accuracy": None}, correct=0.0)).text
-    assert text == "rewardformataccuracycorrect0.51–0"
+def _words(value: Any) -> list[str]:
+    return [word for word in _html(value).text.split() if set(word) != {"─"}]
 
 
-def test_scores_of_rollouts() -> None:
+def test_scores() -> None:
+    score = rr.Score(0.5, {"format": 1.0, "[bold]": None}, correct=0.0, turns=(None, 1.0))
+    head = ["reward", "format", "[bold]", "correct"]
+    turns = "rewards of the turns: –, 1".split()
+    assert _words(score) == [*head, "0.5", "1", "–", "0", *turns]
     rollouts = [rr.Rollout(response="<answer>a</answer>", answers=a) for a in ("a", None)]
-    scores = rr.score(rollouts, "naive-grpo")
-    head, rows = "rewardformataccuracycorrecterror", "01011" + "1––––answers: missing"
-    assert _html(scores).text == head + rows
+    head = ["reward", "format", "accuracy", "correct", "error"]
+    rows = ["0", "1", "0", "1", "1", "1", "–", "–", "–", "–", "answers:", "missing"]
+    assert _words(rr.score(rollouts, "naive-grpo")) == head + rows
 
 
 def test_many_scores_are_cut() -> None:
@@ -66,10 +68,6 @@ def test_many_scores_are_cut() -> None:
     html = rr.score(rollouts, "naive-grpo")._repr_html_()
     assert "950 more" in html
     assert len(html) < 60_000
-
-
-def test_the_score_of_turns() -> None:
-    assert "rewards of the turns: –, 1" in _html(rr.Score(1.0, turns=(None, 1.0))).text
 
 
 @pytest.mark.parametrize("name", ["arena", "ctrl-rag", "ground-grpo", "search-r1", "lear"])
@@ -80,34 +78,31 @@ def test_examples(name: str) -> None:
     assert group.rollouts[0].reward == row.reward == rr.score(rows, name)[0]["reward"]
     for each in (group, row):
         elements = _html(each)
-        assert elements.attributes <= {"style", "scope"}
+        assert elements.attributes <= {"style"}
         assert str(rows[0]["question"]) in elements.text
 
 
 def test_texts_are_escaped() -> None:
-    row = {
-        "id": EVIL,
-        "question": EVIL,
+    texts = {"id": EVIL, "question": EVIL, "answers": [EVIL]}
+    row = texts | {
         "response": f"{EVIL}<answer>{EVIL}</answer>",
-        "answers": [EVIL],
         "documents": [{"title": EVIL, "text": EVIL}],
     }
-    for each in (rr.explain_group([row], "naive-grpo"), rr.explain([row], "naive-grpo")):
-        elements = _html(each)
-        assert "<script>alert(1)</script>" in elements.text
-        assert "\u202e" not in elements.text
-        assert "\x1b" not in elements.text
-
-
-def test_texts_of_turns_are_escaped() -> None:
     call = f"<think>{EVIL}</think><search>{EVIL}</search>"
     turns = [
         {"text": call, "results": [{"title": EVIL, "text": EVIL}]},
         {"text": call, "observation": EVIL},
         {"text": f"<answer>{EVIL}</answer>"},
     ]
-    explanation = rr.explain([{"turns": turns, "answers": [EVIL]}], "search-r1")
-    assert "<script>alert(1)</script>" in _html(explanation).text
+    for value in (
+        rr.explain_group([row], "naive-grpo"),
+        rr.explain([row], "naive-grpo"),
+        rr.explain([texts | {"turns": turns}], "search-r1"),
+    ):
+        elements = _html(value)
+        assert "<script>alert(1)</script>" in elements.text
+        assert "\u202e" not in elements.text
+        assert "\x1b" not in elements.text
 
 
 def test_a_group_with_errors() -> None:
@@ -130,12 +125,9 @@ def test_a_group_with_errors() -> None:
         rr.explain_group(rows[2:], "naive-grpo")
 
 
-def test_equal_ids_are_replaced_by_positions() -> None:
+def test_groups_and_ids_of_rows() -> None:
     rows = [{"id": 1, "question": "q", "response": text, "answers": "a"} for text in "ab"]
-    assert rr.explain(rows, "naive-grpo", row=1).id == "row 1"
-
-
-def test_groups_of_adjacent_rows() -> None:
+    assert rr.explain(rows, "naive-grpo", row=1).id == "row 1"  # because two rows have the id 1
     rows = [{"response": f"<answer>{text}</answer>", "answers": "a"} for text in "abab"]
     group = rr.explain_group(rows, "naive-grpo", row=3, group_size=2)
     assert [each.id for each in group.rollouts] == ["row 2", "row 3"]

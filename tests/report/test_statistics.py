@@ -31,12 +31,13 @@ def statistics_of(rows: list[ScoredRow]) -> Statistics:
 
 def test_few_values_are_counted_by_value_and_many_in_bins() -> None:
     few = distribution("x", [0.0, 0.5, 0.5, None])
-    assert (few.discrete, few.edges, few.counts, few.missing) == (True, [0.0, 0.5], [1, 2], 1)
+    assert (few.discrete, few.edges, few.runs[0].counts) == (True, [0.0, 0.5], [1, 2])
+    assert few.runs[0].missing == 1
     many = distribution("x", [i / 100 for i in range(101)])
     assert not many.discrete
-    assert sum(many.counts) == 101
-    assert len(many.edges) == len(many.counts) + 1
-    assert (many.low, many.high) == (0.0, 1.0)
+    assert sum(many.runs[0].counts) == 101
+    assert len(many.edges) == len(many.runs[0].counts) + 1
+    assert (many.edges[0], many.edges[-1]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_few_values_are_counted_by_value_and_many_in_bins() -> None:
     [([], "no rollout has a value"), ([None], "no rollout"), ([2.0], "constant 2")],
 )
 def test_an_empty_or_constant_distribution_has_a_message(values: list[Any], message: str) -> None:
-    assert message in distribution("x", values).message
+    assert message in distribution("x", values).runs[0].message
 
 
 def test_correlation_against_the_textbook() -> None:

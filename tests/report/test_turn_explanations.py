@@ -13,10 +13,9 @@ from rich.console import Console
 from rag_rewards.audit.row_attacks import with_last_turn
 from rag_rewards.cli import main
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.report.explain_row import explain_row
-from rag_rewards.report.explanation import Explanation, explain
-from rag_rewards.report.explanation_svg import explanation_svg
-from rag_rewards.report.explanation_terminal import print_explanation
+from rag_rewards.report.explain import explain_row
+from rag_rewards.report.explain_score import explain_score
+from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.turns import MAX_RESULTS, MAX_TURNS
 from rag_rewards.rows import ScoredRow, decode_row
 from rag_rewards.turns.turn import MEANINGS, NAMES
@@ -44,7 +43,7 @@ def row(**fields: Any) -> ScoredRow:
 
 def printed(explanation: Explanation, width: int = 110) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_explanation(console, explanation)
+    console.print(explanation, crop=False)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return text
 
@@ -56,7 +55,7 @@ def of_example(row_id: str, **settings: Any) -> Explanation:
 
 def test_each_turn_has_its_query_results_faults_and_reward() -> None:
     details = {"turns": [{"queries": ["Paris"], "results": 1, "malformed": [], "gain": 0.25}]}
-    explanation = explain(row(turn_rewards=[0.25, None, 0.0, None, 1.0], details=details))
+    explanation = explain_score(row(turn_rewards=[0.25, None, 0.0, None, 1.0], details=details))
     turns = explanation.turns
     assert [turn.number for turn in turns] == [1, 2, 3, 4, 5]
     assert [turn.queries for turn in turns] == [["Paris"], [], ["river"], ["sea"], []]
@@ -69,7 +68,7 @@ def test_each_turn_has_its_query_results_faults_and_reward() -> None:
 
 
 def test_results_are_marked_as_supporting_and_with_the_gold_answer() -> None:
-    first, _, third, *_ = explain(row()).turns
+    first, _, third, *_ = explain_score(row()).turns
     assert first.results is not None
     assert third.results is not None
     assert (first.results[0].label, first.results[0].marks) == ("1", [])
@@ -78,13 +77,13 @@ def test_results_are_marked_as_supporting_and_with_the_gold_answer() -> None:
 
 
 def test_documents_that_turns_found_are_not_repeated() -> None:
-    assert explain(row()).passages == []
+    assert explain_score(row()).passages == []
     documents = [{"id": "b", "title": "Seine", "text": "It."}, {"id": "z", "text": "Another."}]
-    assert [each.text for each in explain(row(documents=documents)).passages] == ["Another."]
+    assert [each.text for each in explain_score(row(documents=documents)).passages] == ["Another."]
 
 
 def test_the_terminal_shows_every_turn() -> None:
-    text = printed(explain(row(turn_rewards=[0.25, None, 0.0, None, 1.0])))
+    text = printed(explain_score(row(turn_rewards=[0.25, None, 0.0, None, 1.0])))
     for expected in (
         "dialect search-r1, 3 searches",
         "turn 1  reward +0.25",
@@ -100,13 +99,15 @@ def test_the_terminal_shows_every_turn() -> None:
 
 
 def test_the_picture_shows_every_turn() -> None:
-    svg = explanation_svg(explain(row()))
-    assert ">Paris is a city.<" in svg
-    assert svg == explanation_svg(explain(row()))
+    svg = explain_score(row()).svg()
+    assert "is&#160;a&#160;city" in svg
+    assert svg == explain_score(row()).svg()
 
 
 def test_a_response_without_a_query_is_shown_as_before() -> None:
-    explanation = explain(row(turns=None, supporting=None, response="It is the <b>Seine</b>."))
+    explanation = explain_score(
+        row(turns=None, supporting=None, response="It is the <b>Seine</b>.")
+    )
     assert explanation.turns == []
     assert "turn 1" not in printed(explanation)
     assert "It is the" in printed(explanation)
@@ -115,7 +116,7 @@ def test_a_response_without_a_query_is_shown_as_before() -> None:
 def test_long_rollouts_are_cut_and_say_so() -> None:
     results = [{"text": f"page {i}"} for i in range(MAX_RESULTS + 5)]
     turns = [{"text": SEARCH.format(i), "results": results} for i in range(10_000)]
-    explanation = explain(row(turns=turns, supporting=None))
+    explanation = explain_score(row(turns=turns, supporting=None))
     assert len(explanation.turns) == MAX_TURNS
     assert explanation.turns[-1].number == 10_000
     text = printed(explanation)
@@ -126,7 +127,7 @@ def test_long_rollouts_are_cut_and_say_so() -> None:
 
 def test_control_characters_and_markup_are_text() -> None:
     hostile = "\x1b[31m[bold]<search>\x07q</search></script>"
-    text = printed(explain(row(turns=[{"text": hostile, "results": [{"text": hostile}]}])))
+    text = printed(explain_score(row(turns=[{"text": hostile, "results": [{"text": hostile}]}])))
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[bold]" in text
@@ -141,13 +142,13 @@ def test_the_turns_are_read_as_the_recipe_read_them() -> None:
         {"role": "assistant", "content": "Seine"},
     ]
     fields = {"turns": None, "supporting": None, "response": messages}
-    assert explain(row(**fields)).turns[0].queries == []
-    assert explain(row(**fields, signature=signature)).turns[0].queries == ["Paris"]
+    assert explain_score(row(**fields)).turns[0].queries == []
+    assert explain_score(row(**fields, signature=signature)).turns[0].queries == ["Paris"]
 
 
 def test_a_transcript_is_shown_with_a_note() -> None:
     text = "<search>a</search><information>Doc 1(Title: A) b</information><answer>Seine</answer>"
-    explanation = explain(row(turns=None, supporting=None, response=text))
+    explanation = explain_score(row(turns=None, supporting=None, response=text))
     assert [turn.queries for turn in explanation.turns] == [["a"], []]
     assert any("transcript" in note for note in explanation.notes)
 
@@ -212,6 +213,6 @@ def test_an_audit_attacks_rows_with_turns(capsys: pytest.CaptureFixture[str]) ->
 def test_repeated_queries_are_marked() -> None:
     page = [{"text": "A page."}]
     turns = [{"text": SEARCH.format(q), "results": page} for q in ("The sea", "b", "sea!")]
-    explanation = explain(row(turns=turns, supporting=None))
+    explanation = explain_score(row(turns=turns, supporting=None))
     assert [turn.repeated for turn in explanation.turns] == [[], [], [True]]
     assert printed(explanation).count("(repeats an earlier query)") == 1

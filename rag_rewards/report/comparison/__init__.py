@@ -1,1 +1,0 @@
-"""A page that compares files of scored rows."""
