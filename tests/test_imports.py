@@ -50,7 +50,7 @@ LAYERS = [
     ["recipe_object"],
     ["recipes.sample"],
     ["recipes", "training.curriculum"],
-    ["loading", "models.model_options", "scoring.ray_cluster"],
+    ["loading", "models.model_options", "scoring.ray_cluster", "training.openrlhf"],
     ["scoring.dump_rows", "scoring.rotating_file", "scoring.rollout_dump"],
     ["scorer"],
     ["training.scripts"],

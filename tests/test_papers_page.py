@@ -64,7 +64,7 @@ def test_each_numbered_equation_has_an_item():
     [
         ("rag_rewards.rewards.citation:citation_recal", "does not exist"),
         ("rag_rewards.nothing:name", "No module"),
-        ("rag_rewards_adapters.trl_k2_trainer:Nothing", "Nothing"),
+        ("rag_rewards_adapters.trl.trainers:Nothing", "Nothing"),
         ("rag_rewards.rewards.contrastive:ContrastiveLikelihood.none", "does not exist"),
         ("rag-rewards nothing", "no command"),
         ("rag-rewards prepare --nothing", "no option '--nothing'"),
@@ -117,7 +117,7 @@ def test_wrong_evidence_is_an_error(reference, message):
     "reference",
     [
         "rag_rewards_adapters.trl:RagReward",
-        "rag_rewards_adapters.trl_k2_trainer:K2Trainer",  # also without TRL
+        "rag_rewards_adapters.trl.trainers:K2Trainer",  # also without TRL
         "rag_rewards.rollout:LogProbs.full",
         "rag-rewards evaluate --metrics truthfulness(w1=1,w2=0,w3=1) --by hops",
         "ctrl-rag threshold=null training.group=8",

@@ -1,8 +1,6 @@
-"""Recipes inside trainers. A module per trainer; each imports its trainer when it is used.
+"""Recipes inside trainers. A module or folder per trainer; each imports its trainer on use.
 
-base.py is the base class of reward functions over batches, engine_policy.py that of policies on a
-trainer's rollout engine. unscored_handler.py handles unscored rollouts while a trainer runs.
-token_masks.py converts masks and spans of the policy's own tokens to turns.
-`rag_rewards.rows.columns` converts the columns, labels and extra information of a trainer to
-rollouts.
+`reading` makes a rollout of what a trainer has, and `scoring` scores rollouts and returns the
+numbers that a trainer needs. `trainer_reward` is the base of reward functions over batches, and
+`engine_policy` that of policies on a trainer's rollout engine.
 """

@@ -17,13 +17,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rag_rewards.errors import RolloutError, UsageError, plain
+from rag_rewards.errors import RolloutError, plain
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows import decode_row
 from rag_rewards.rows.columns import to_builtins
-from rag_rewards.scorer import Scorer
-from rag_rewards_adapters.unscored_handler import with_value
+from rag_rewards_adapters.reading import with_errors
+from rag_rewards_adapters.scoring import check_scope, load, score_of
 
 log = logging.getLogger("rag_rewards")
 
@@ -35,7 +35,7 @@ class _RecipeFunction:
 
     def __init__(self, recipe: RecipeSource | None = None, /, **options: Any) -> None:
         self.options = options if recipe is None else {"recipe": recipe, **options}
-        self.scorer = Scorer.load(self.options)
+        self.scorer = load(None, self.options)
 
     @property
     def __name__(self) -> str:
@@ -59,11 +59,8 @@ class each(_RecipeFunction):
 
     def __init__(self, recipe: RecipeSource | None = None, /, **options: Any) -> None:
         super().__init__(recipe, **options)
-        if self.scorer.scope == "group":
-            raise UsageError(
-                f"recipe {self.scorer.reward.name} compares the rollouts of a group: use batch(), "
-                "which gets all of them"
-            )
+        way = "use batch(), which gets all of them"
+        check_scope(self.scorer.reward, "a call of each()", for_groups=way)
 
     def __call__(self, row: Row) -> float:
         return value_of(self.scorer.score_each([_rollout(row)])[0])
@@ -101,22 +98,12 @@ def _rollout(row: Row) -> Rollout:
 
 
 def _rollouts(rows: Sequence[Row]) -> list[Rollout | RolloutError]:
-    return list(map(_rollout_or_error, rows))
-
-
-def _rollout_or_error(row: Row) -> Rollout | RolloutError:
-    try:
-        return _rollout(row)
-    except RolloutError as error:
-        return error.with_traceback(None)
+    return list(map(with_errors(_rollout), rows))
 
 
 def value_of(result: ScoreOrError) -> float:
     """Return the value of a score. Raise the RolloutError of an unscored rollout."""
-    result = with_value(result)
-    if isinstance(result, RolloutError):
-        raise result
-    return float(result.value or 0.0)
+    return float(score_of(result).value or 0.0)
 
 
 def _values(results: Sequence[ScoreOrError]) -> list[float | None]:

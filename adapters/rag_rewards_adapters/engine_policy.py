@@ -1,6 +1,6 @@
 """The rollout engine of a trainer as a policy: it scores and generates with the current weights.
 
-No further model is loaded. The module of each trainer (verl_engine.py, openrlhf_engine.py) adds
+No further model is loaded. The module of each trainer (verl/engine.py, openrlhf/engine.py) adds
 how its engine is called.
 """
 

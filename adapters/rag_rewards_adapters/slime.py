@@ -22,25 +22,14 @@ this module imports nothing of slime.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.groups import positions_by_key
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.rows.columns import (
-    label_fields,
-    last_question,
-    response_prefix_of,
-    rollout_from_columns,
-)
-from rag_rewards.training.credit import spread
-from rag_rewards.training.credit.gigpo import anchors_of
-from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards_adapters.group_recipe import GroupRecipe
-from rag_rewards_adapters.group_values import group_values
-from rag_rewards_adapters.token_masks import runs
-from rag_rewards_adapters.turn_rows import with_spans
+from rag_rewards.rows.columns import response_prefix_of
+from rag_rewards_adapters.reading import read_rollout, runs, with_errors, with_spans
+from rag_rewards_adapters.scoring import GroupRecipe, group_values, token_values, turn_anchors
 
 TURNS, COMPONENTS = "rag_turns", "rag_components"
 _ENTRIES, _ANCHORS = "rag_turn_rewards", "rag_anchors"
@@ -64,10 +53,7 @@ class SlimeRecipe(GroupRecipe):
     """
 
     trainer = "slime"
-
-    @cached_property
-    def _sums(self) -> TurnSums:
-        return TurnSums("set credit= to a credit method")
+    way_to_turn_credit = "set credit= to a credit method"
 
     # --- --custom-rm-path ------------------------------------------------------------------------
 
@@ -91,13 +77,9 @@ class SlimeRecipe(GroupRecipe):
     async def _score(self, group: list[Any]) -> list[float]:
         rollouts = [_rollout(sample) for sample in group]
         everyone = [range(len(group))]
-        results = await self.scorer.score_each_async(rollouts, everyone)
-        self._searches.check(self.scorer.recipes, rollouts)
-        scores = self._unscored.handle(results, rollouts)
+        scores = await self.scores(rollouts, everyone)
         for sample, rollout, score in zip(group, rollouts, scores, strict=True):
             _keep(sample, rollout, score)
-        if self.credit is None:
-            self._sums.check(scores)
         return group_values(scores, everyone, self.std_floor)
 
     # --- --custom-reward-post-process-path -------------------------------------------------------
@@ -128,38 +110,30 @@ class SlimeRecipe(GroupRecipe):
         pairs = zip(rollout_data["rewards"], rollout_data["loss_masks"], strict=True)
         for turns, mask in pairs:
             own = [int(token) for token in mask.tolist()]
-            tokens = torch.tensor(_of_tokens(turns.tolist(), own), dtype=torch.float32)
-            values.append(tokens.to(mask.device))
+            tokens = token_values(turns.tolist(), runs(own), len(own))
+            values.append(torch.tensor(tokens, dtype=torch.float32).to(mask.device))
         rollout_data["advantages"] = values
         rollout_data["returns"] = [tokens.clone() for tokens in values]
 
 
+@with_errors
 def _rollout(sample: Any) -> Rollout | RolloutError:
     """Return a sample as a rollout. Its last `response_length` tokens are the response."""
     metadata = sample.metadata if isinstance(sample.metadata, dict) else {}
     length = int(sample.response_length)
     mask = [1] * length if sample.loss_mask is None else list(sample.loss_mask)
     turns = metadata.get(TURNS)
-    try:
-        gold = {**metadata, **label_fields(sample.label)}
-        if turns is None and len(runs(mask)) > 1:
-            raise DataError(f"missing, although the mask has {len(runs(mask))} runs", TURNS)
-        given = turns if turns is not None else [{"text": sample.response}]
-        rows = with_spans(given, {"response_mask": mask})
-    except RolloutError as error:
-        return error.with_traceback(None)
-    if gold.get("question") is None:
-        gold["question"] = last_question(sample.prompt)
-    gold.pop("turns", None)
-    tokens = list(sample.tokens)
+    if turns is None and len(runs(mask)) > 1:
+        raise DataError(f"missing, although the mask has {len(runs(mask))} runs", TURNS)
+    given = turns if turns is not None else [{"text": sample.response}]
+    prompt, tokens = sample.prompt, list(sample.tokens)
     start = len(tokens) - length
-    return rollout_from_columns(
-        gold,
-        prompt=sample.prompt or None,
-        response_prefix=(
-            response_prefix_of(sample.prompt) if isinstance(sample.prompt, str) else None
-        ),
-        turns=rows,
+    return read_rollout(
+        metadata,
+        prompt,
+        label=sample.label,
+        response_prefix=response_prefix_of(prompt) if isinstance(prompt, str) else None,
+        turns=with_spans(given, {"response_mask": mask}),
         prompt_token_ids=tokens[:start] or None,
         response_token_ids=tokens[start:] or None,
         finish_reason="length" if sample.status.value == "truncated" else "stop",
@@ -170,13 +144,12 @@ def _rollout(sample: Any) -> Rollout | RolloutError:
 def _keep(sample: Any, rollout: Rollout | RolloutError, score: Score | None) -> None:
     """Write the rewards of turns into the metadata of a sample, and remove an unscored one."""
     sample.metadata = dict(sample.metadata or {})
-    if score is None or not isinstance(rollout, Rollout):
-        sample.metadata[_ENTRIES] = None
+    sample.metadata[_ENTRIES] = None if score is None else list(score.turns)
+    sample.metadata[_ANCHORS] = turn_anchors(score, rollout)
+    if score is None:
         sample.remove_sample = True
-        return
-    sample.metadata[COMPONENTS] = dict(score.components)
-    sample.metadata[_ENTRIES] = list(score.turns)
-    sample.metadata[_ANCHORS] = anchors_of(rollout.steps()) if score.turns else [""]
+    else:
+        sample.metadata[COMPONENTS] = dict(score.components)
 
 
 def _score(sample: Any) -> Score | None:
@@ -187,21 +160,6 @@ def _score(sample: Any) -> Score | None:
     if entries is None or sample.remove_sample:
         return None
     return Score(float(sample.reward), turns=tuple(entries))
-
-
-def _of_tokens(turns: Sequence[float], mask: Sequence[int]) -> list[float]:
-    """Return the advantages of tokens. A removed sample has no own token.
-
-    Raises DataError if the turns are not the runs of the mask.
-    """
-    spans = runs(mask)
-    if not spans:
-        return [0.0] * len(mask)
-    if len(turns) == 1:
-        turns = [turns[0]] * len(spans)
-    if len(turns) != len(spans):
-        raise DataError(f"{len(turns)} turns for {len(spans)} runs of the loss mask", TURNS)
-    return spread(turns, spans, len(mask))
 
 
 def _check_arguments(args: Any) -> None:

@@ -20,14 +20,15 @@ from typing import Any
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.rows.columns import last_question, rollout_from_columns
-from rag_rewards.scorer import Scorer
-from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards_adapters.group_values import component_metrics, group_values
-from rag_rewards_adapters.stage_checks import refuse_curriculum
-from rag_rewards_adapters.token_masks import Span, turns_of_spans
-from rag_rewards_adapters.turn_rows import SearchCheck, turn_rows
-from rag_rewards_adapters.unscored_handler import UnscoredHandler
+from rag_rewards.training.credit.settings import GROUP
+from rag_rewards_adapters.reading import (
+    Span,
+    dialect_at,
+    read_rollout,
+    turns_of_spans,
+    with_errors,
+)
+from rag_rewards_adapters.scoring import GroupRecipe, component_metrics, group_values
 
 Decode = Callable[[list[int]], str]
 """A function from token ids to text, such as `tokenizer.decode`."""
@@ -35,7 +36,7 @@ _FINISH_REASONS = {"max_turns": "max_turns", "max_tokens": "length", "max_sample
 """The `finish_reason` of a row for each stop reason of a trajectory that is a limit."""
 
 
-class GroupRewards:
+class GroupRewards(GroupRecipe):
     """A recipe as a function from the trajectories of a group to rewards and metrics.
 
     recipe     a recipe in any form, also one that compares the rollouts of a group
@@ -49,6 +50,8 @@ class GroupRewards:
     of turns are summed. The object can be pickled, as Tinker requires of everything in a builder.
     """
 
+    trainer = "Tinker"
+
     def __init__(
         self,
         recipe: RecipeSource | None = None,
@@ -57,15 +60,11 @@ class GroupRewards:
         patience: int = 8,
         **options: Any,
     ) -> None:
-        self.options = options if recipe is None else {"recipe": recipe, **options}
-        self.std_floor, self.patience = std_floor, patience
-        self.scorer = Scorer.load(self.options)
-        refuse_curriculum(self.scorer.reward, "Tinker", "start a run for each stage")
-        self._unscored = UnscoredHandler(patience)
-        self._sums, self._searches = TurnSums(), SearchCheck()
+        super().__init__(recipe, credit=GROUP, std_floor=std_floor, patience=patience, **options)
+        self._arguments = (recipe, {"std_floor": std_floor, "patience": patience, **options})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self.options, self.std_floor, self.patience))
+        return (_rebuild, self._arguments)
 
     async def __call__(
         self, row: Mapping[str, Any], trajectories: Sequence[Any], decode: Decode
@@ -74,31 +73,28 @@ class GroupRewards:
 
         `row` contains the gold data of the group, in the form of the fields of a row.
         """
-        dialect = (self.scorer.recipes[-1].settings or {}).get("dialect", "auto")
+        dialect = dialect_at(self.scorer.reward, None)
         is_read = self.scorer.models.policy is not None
         rollouts = [_rollout(row, each, decode, dialect, is_read) for each in trajectories]
         everyone = [range(len(rollouts))]
-        self._searches.check(self.scorer.recipes, rollouts)
-        results = await self.scorer.score_each_async(rollouts, everyone)
-        scores = self._unscored.handle(results, rollouts)
-        self._sums.check(scores)
+        scores = await self.scores(rollouts, everyone)
         values = group_values(scores, everyone, self.std_floor)
-        return [(value, self._metrics(score)) for value, score in zip(values, scores, strict=True)]
+        return list(zip(values, map(self._metrics, scores), strict=True))
 
     def _metrics(self, score: Score | None) -> dict[str, float]:
-        name = self.scorer.reward.name
         if score is None:
-            return {f"{name}/not_scored": 1.0}
-        return component_metrics(name, score) | {
-            f"{name}/reward": score.value or 0.0,
-            f"{name}/not_scored": 0.0,
+            return {f"{self.name}/not_scored": 1.0}
+        return component_metrics(self.name, score) | {
+            f"{self.name}/reward": score.value or 0.0,
+            f"{self.name}/not_scored": 0.0,
         }
 
 
-def _rebuild(options: dict[str, Any], std_floor: float | None, patience: int) -> GroupRewards:
-    return GroupRewards(std_floor=std_floor, patience=patience, **options)
+def _rebuild(recipe: RecipeSource | None, options: dict[str, Any]) -> GroupRewards:
+    return GroupRewards(recipe, **options)
 
 
+@with_errors
 def _rollout(
     row: Mapping[str, Any], trajectory: Any, decode: Decode, dialect: str, reads_prompt: bool
 ) -> Rollout | RolloutError:
@@ -107,25 +103,20 @@ def _rollout(
     `reads_prompt` is whether a policy reads the tokens of the prompt. Without the prompt that the
     policy saw, the likelihoods would be those under the prompt of the recipe.
     """
-    fields = dict(row)
-    prompt = fields.get("prompt") or None
-    if fields.get("question") is None:
-        fields["question"] = last_question(prompt or "")
-    given: dict[str, Any] = {"finish_reason": _finish_reason(trajectory), "prompt": prompt}
-    if reads_prompt:
-        if not trajectory.transitions:
-            return DataError("missing: the trajectory has no transition", "prompt")
-        tokens = trajectory.transitions[0].ob.to_ints()
-        given |= {"prompt": prompt or decode(list(tokens)), "prompt_token_ids": list(tokens)}
+    prompt = row.get("prompt")
+    given: dict[str, Any] = {"finish_reason": _finish_reason(trajectory)}
     replies = [list(step.ac.tokens) for step in trajectory.transitions]
     if len(replies) > 1:
-        turns = turns_of_spans(
-            *_tokens(trajectory, replies), lambda ids: decode(list(ids)), dialect
-        )
-        given["turns"] = turn_rows(turns)
+        tokens, spans = _tokens(trajectory, replies)
+        given["turns"] = turns_of_spans(tokens, spans, lambda ids: decode(list(ids)), dialect)
     else:
         given["response"] = decode(replies[0]) if replies else ""
-    return rollout_from_columns(fields, **given)
+    if not reads_prompt:
+        return read_rollout(row, prompt, **given)
+    if not replies:
+        raise DataError("missing: the trajectory has no transition", "prompt")
+    seen = list(trajectory.transitions[0].ob.to_ints())
+    return read_rollout(row, prompt or decode(seen), prompt_token_ids=seen, **given)
 
 
 def _tokens(trajectory: Any, replies: Sequence[list[int]]) -> tuple[list[int], list[Span]]:

@@ -25,15 +25,15 @@ from typing import Any
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
-from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards.scorer import Scorer
-from rag_rewards.training.credit.gigpo import anchors_of
-from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards_adapters.callables import each, value_of
-from rag_rewards_adapters.group_recipe import GroupRecipe
-from rag_rewards_adapters.group_values import component_metrics, group_values
-from rag_rewards_adapters.stage_checks import refuse_curriculum
-from rag_rewards_adapters.turn_rows import SearchCheck
+from rag_rewards_adapters.reading import read_rollout
+from rag_rewards_adapters.scoring import (
+    GroupRecipe,
+    SingleRecipe,
+    component_metrics,
+    group_values,
+    load,
+)
 
 log = logging.getLogger("rag_rewards")
 
@@ -52,25 +52,20 @@ def reward(
     other traces of the group. A recipe with models therefore logs a warning: use it for
     evaluations, and `GroupCredit` for training.
     """
-    scorer = each(recipe, **options).scorer
-    refuse_curriculum(scorer.reward, "verifiers", "start a run for each stage")
+    scorer = load(recipe, options)
+    way = "use GroupCredit in an algorithm of prime-rl"
+    single = SingleRecipe(scorer, "verifiers", for_groups=way, way_to_turn_credit=way)
     if scorer.has_models:
         log.warning(
             "%s calls models, and if one fails for a trace, prime-rl trains on the other traces of "
             "the group: use this reward for evaluations, and GroupCredit for training",
             scorer.reward.name,
         )
-    sums = TurnSums("use GroupCredit in an algorithm of prime-rl")
-    searches = SearchCheck()
 
     async def score(task: Any, trace: Any) -> float:
-        rollout = _rollout(scorer, task, trace)
-        searches.check(scorer.recipes, [rollout])
-        result = (await scorer.score_each_async([rollout]))[0]
-        if isinstance(result, Score):
-            trace.record_metrics(component_metrics(scorer.reward.name, result))
-            sums.check([result])
-        return value_of(result)
+        result = await single.score(_rollout(scorer, task, trace))
+        trace.record_metrics(component_metrics(scorer.reward.name, result))
+        return float(result.value or 0.0)
 
     return score
 
@@ -92,44 +87,31 @@ class GroupCredit(GroupRecipe):
     """
 
     trainer = "prime-rl"
+    way_to_turn_credit = "set credit= to a credit method"
 
     async def __call__(self, traces: Sequence[Any]) -> list[float]:
         """Write rewards, metrics and advantages into the traces of a group. Return the rewards."""
         everyone = [range(len(traces))]
         rollouts = [_rollout(self.scorer, trace.task.data, trace) for trace in traces]
-        self._searches.check(self.scorer.recipes, rollouts)
-        results = await self.scorer.score_each_async(rollouts, everyone)
-        scores = self._unscored.handle(results, rollouts)
+        scores = await self.scores(rollouts, everyone)
         values = group_values(scores, everyone)
-        name = self.scorer.reward.name
         for trace, score, value in zip(traces, scores, values, strict=True):
             if score is not None:
-                trace.record_metrics(component_metrics(name, score))
-                trace.record_reward(name, value)
-        advantages = self._advantages(rollouts, scores, values)
-        for trace, turns in zip(traces, advantages, strict=True):
-            _write(trace, turns)
+                trace.record_metrics(component_metrics(self.name, score))
+                trace.record_reward(self.name, value)
+        if self.credit is not None:
+            turns = self.turn_advantages(scores, rollouts, everyone)
+        else:
+            turns = [[value] for value in self._advantages(scores)]
+        for trace, advantages in zip(traces, turns, strict=True):
+            _write(trace, advantages or [0.0])
         return values
 
-    def _advantages(
-        self,
-        rollouts: Sequence[Rollout | RolloutError],
-        scores: Sequence[Score | None],
-        values: Sequence[float],
-    ) -> list[list[float]]:
-        """Return an advantage per turn, or one for all turns."""
-        everyone = [range(len(scores))]
-        if self.credit is not None:
-            anchors = [
-                anchors_of(rollout.steps()) if isinstance(rollout, Rollout) else None
-                for rollout in rollouts
-            ]
-            turns = self.credit(scores, everyone, anchors)
-            return [list(entries or [0.0]) for entries in turns]
-        if self.std_floor is not None:
-            values = group_values(scores, everyone, self.std_floor)
+    def _advantages(self, scores: Sequence[Score | None]) -> list[float]:
+        """Return R − mean, or the advantage of LEAR, of each trace; 0 for an unscored one."""
+        values = group_values(scores, [range(len(scores))], self.std_floor)
         mean = fmean(values) if values else 0.0
-        return [[value - mean] for value in values]
+        return [value - mean for value in values]
 
 
 def _write(trace: Any, turns: Sequence[float]) -> None:
@@ -153,14 +135,11 @@ def _rollout(scorer: Scorer, task: Any, trace: Any) -> Rollout | RolloutError:
     prompt = _prompt(trace)
     if prompt is None and scorer.models.policy is not None:
         return DataError("missing: no message of the trace comes before the first reply", "prompt")
-    if any(recipe.reads_turns for recipe in scorer.recipes):
-        return rollout_from_columns(
-            _fields(task),
-            prompt=prompt,
-            response=_messages(trace),
-            finish_reason=_finish_reason(trace),
-        )
-    return rollout_from_columns(_fields(task), prompt=prompt, response=_reply(trace))
+    fields = _fields(task)
+    if not any(recipe.reads_turns for recipe in scorer.recipes):
+        return read_rollout(fields, prompt, response=_reply(trace))
+    reason = "length" if getattr(trace, "is_truncated", False) else None
+    return read_rollout(fields, prompt, response=_messages(trace), finish_reason=reason)
 
 
 def _fields(task: Any) -> dict[str, Any]:
@@ -182,11 +161,6 @@ def _messages(trace: Any) -> list[dict[str, Any]]:
     sampled = [bool(node.sampled) for node in trace.nodes]
     start = sampled.index(True) if any(sampled) else len(sampled)
     return [node.message.model_dump(exclude_none=True) for node in trace.nodes[start:]]
-
-
-def _finish_reason(trace: Any) -> str | None:
-    """Return why a limit ended the trace, or None."""
-    return "length" if getattr(trace, "is_truncated", False) else None
 
 
 def _reply(trace: Any) -> str:

@@ -24,7 +24,7 @@ ESTIMATOR = "verl.trainer.ppo.core_algos"
 
 
 def add_manager(module: Any) -> None:
-    from rag_rewards_adapters.verl_manager import RagRewardManager
+    from rag_rewards_adapters.verl.manager import RagRewardManager
 
     module.register("rag_rewards")(RagRewardManager)
 
@@ -32,7 +32,7 @@ def add_manager(module: Any) -> None:
 def add_loop(module: Any) -> None:
     # A name, so that a worker imports the class only when it needs it.
     module._agent_loop_registry["rag_group"] = {
-        "_target_": "rag_rewards_adapters.verl_group.RagGroupAgentLoop"
+        "_target_": "rag_rewards_adapters.verl.group.RagGroupAgentLoop"
     }
 
 
@@ -43,7 +43,7 @@ def add_estimator(module: Any) -> None:
 
 def rag_grpo_clip_std(*arguments: Any, **named: Any) -> tuple[Any, Any]:
     """Return the advantage of LEAR. The first call imports its function."""
-    from rag_rewards_adapters.verl import grpo_clip_std
+    from rag_rewards_adapters.verl.credit import grpo_clip_std
 
     return grpo_clip_std(*arguments, **named)
 
@@ -54,7 +54,7 @@ def _turn_estimator(name: str) -> Callable[..., tuple[Any, Any]]:
     def estimate(
         token_level_rewards: Any, response_mask: Any, index: Any, config: Any = None, **_: Any
     ) -> tuple[Any, Any]:
-        from rag_rewards_adapters.verl_turns import turn_advantages
+        from rag_rewards_adapters.verl.credit import turn_advantages
 
         return turn_advantages(name, token_level_rewards, response_mask, index, config)
 

@@ -15,7 +15,7 @@ KL_TO_BASE = partial(divergence, ARENA)
 
 def trainer_class(estimator: str) -> Any:
     """Return the trainer with a KL penalty: k2 or k3."""
-    from rag_rewards_adapters.trl_k2_trainer import K2Trainer
+    from rag_rewards_adapters.trl import K2Trainer
     from trl import GRPOTrainer
 
     return {"k2": K2Trainer, "k3": GRPOTrainer}[estimator]

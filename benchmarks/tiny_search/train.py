@@ -82,8 +82,7 @@ class RolloutFunction:
 def search_trainer(run: SearchRun, folder: Path, callbacks: Sequence[Any] = ()) -> Any:
     """Return a TurnGRPOTrainer that is ready to train."""
     from datasets import Dataset
-    from rag_rewards_adapters.trl import RagReward
-    from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
+    from rag_rewards_adapters.trl import RagReward, TurnGRPOTrainer
     from transformers import PrinterCallback
     from trl import GRPOConfig
 

@@ -19,7 +19,6 @@ from rag_rewards.groups import group_by_key
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.scored import error_fields, score_fields
 from rag_rewards.scorer import Scorer, required_models
-from rag_rewards.server import openrlhf
 from rag_rewards.server.admission import Admission
 from rag_rewards.server.loaded import Loaded, LoadedRecipe, check_available, unavailable
 from rag_rewards.server.logs import log, short_message
@@ -36,6 +35,7 @@ from rag_rewards.server.request_bodies import (
 )
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.telemetry import Telemetry
+from rag_rewards.training import openrlhf
 from rag_rewards.training.turn_sums import TurnSums
 
 _ROW_ERRORS = (DataError, RowError, ScoringError)

@@ -20,10 +20,10 @@ from rag_rewards import __version__
 from rag_rewards.loading import load_recipe
 from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
-from rag_rewards.server import openrlhf
 from rag_rewards.server.access import OPEN_ROUTES
 from rag_rewards.server.app import score_data
 from rag_rewards.server.request_errors import ErrorResponse
+from rag_rewards.training import openrlhf
 
 
 @dataclass(frozen=True)

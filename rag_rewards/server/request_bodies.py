@@ -12,9 +12,9 @@ from rag_rewards.errors import RolloutError, RowError
 from rag_rewards.models.responses import UNDECODABLE
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error, row_error
-from rag_rewards.server import openrlhf
 from rag_rewards.server.options import MIB, ServerOptions
 from rag_rewards.server.request_errors import RequestError
+from rag_rewards.training import openrlhf
 
 Pair = tuple[str, str]
 T = TypeVar("T")

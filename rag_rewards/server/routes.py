@@ -12,7 +12,7 @@ from importlib.resources import files
 import msgspec
 
 from rag_rewards.errors import BackendError
-from rag_rewards.server import documentation, openrlhf
+from rag_rewards.server import documentation
 from rag_rewards.server import request_bodies as bodies
 from rag_rewards.server.access import refusal
 from rag_rewards.server.admission import ClientGone, Message, Receive
@@ -20,6 +20,7 @@ from rag_rewards.server.app import RewardServer
 from rag_rewards.server.documentation import Route
 from rag_rewards.server.logs import log, request_id_of, set_request_id
 from rag_rewards.server.request_errors import RequestError
+from rag_rewards.training import openrlhf
 
 Send = Callable[[Message], Awaitable[None]]
 METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())

@@ -10,7 +10,11 @@ import pytest
 import rag_rewards_adapters
 
 FOLDER = Path(str(rag_rewards_adapters.__file__)).parent
-NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if ">>>" in path.read_text("utf-8"))
+NAMES = sorted(
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts).removesuffix(".__init__")
+    for path in FOLDER.rglob("*.py")
+    if ">>>" in path.read_text("utf-8")
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,7 @@ from rag_rewards_adapters.component_rewards import (
     exactly_flat,
     flat_share,
 )
-from rag_rewards_adapters.turn_rows import dialect_at
+from rag_rewards_adapters.reading import dialect_at
 
 from rag_rewards import recipe
 from rag_rewards.errors import UsageError

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from rag_rewards_adapters.trl import RagReward
-from rag_rewards_adapters.verl_config import load_scorer
+from rag_rewards_adapters.verl.config import RewardOptions
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import Models
@@ -26,7 +26,7 @@ def scorers() -> dict[str, Scorer]:
     models = Models(policy=TablePolicy())
     return {
         "trl": RagReward("ctrl-rag", models=models, **NAMED).scorer,
-        "verl": load_scorer({"recipe": "ctrl-rag", **NAMED}, models=models),
+        "verl": RewardOptions.of({"recipe": "ctrl-rag", **NAMED}).scorer(models),
     }
 
 
@@ -37,7 +37,7 @@ def test_the_document_form_is_part_of_the_prompt(trainer: str) -> None:
     assert prompt == replace(GROUNDED, document=form, untitled=form, separator=" ")
 
 
-@pytest.mark.parametrize("make", [lambda options: RagReward("ctrl-rag", **options), load_scorer])
+@pytest.mark.parametrize("make", [lambda options: RagReward(**options), RewardOptions.of])
 def test_the_document_form_requires_a_model(make) -> None:
     with pytest.raises(UsageError, match="set model"):
-        make({"document_form": "{text}"} | ({"recipe": "ctrl-rag"} if make is load_scorer else {}))
+        make({"recipe": "ctrl-rag", "document_form": "{text}"})

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from processes import WAIT_SECONDS
 from rag_rewards_adapters.openrlhf import reward_function
-from rag_rewards_adapters.openrlhf_agent import (
+from rag_rewards_adapters.openrlhf.agent import (
     ExecutorOptions,
     _read_options,
     _rewards,
     executor,
 )
-from rag_rewards_adapters.openrlhf_engine import UpdateCounter
+from rag_rewards_adapters.openrlhf.engine import UpdateCounter
 
 import rag_rewards as rr
 from rag_rewards.errors import SettingError, UsageError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rag_rewards_adapters.trl import RagReward
-from rag_rewards_adapters.verl_config import load_scorer
+from rag_rewards_adapters.verl.config import RewardOptions
 
 import rag_rewards as rr
 from rag_rewards.evidence.protocols import Models
@@ -77,7 +77,7 @@ def test_verl_leaves_documents_out(
 ) -> None:
     monkeypatch.setitem(sys.modules, "own_prompts", sys.modules[__name__])
     options = {"recipe": "ctrl-rag-clr", "prompt": "own_prompts:OWN_FORM"}
-    scorer = load_scorer(options, models=models)
+    scorer = RewardOptions.of(options).scorer(models)
     prompt = row.pop("prompt")
     rollout = rollout_from_columns(row, response="superhero roles", prompt=prompt)
     [informed] = scorer.gather([rollout])

@@ -90,6 +90,15 @@ class RayPPOTrainer:
     def __init__(self, **arguments: Any) -> None:
         self.cfg = arguments["cfg"]
 
+    def convert_to_training_input(self, generator_output: Any, uids: Any) -> Any:
+        """Tensors end with the responses, and the last row is that of the padding of a batch."""
+        lists = {
+            "rewards": generator_output["rewards"],
+            "loss_mask": generator_output["loss_masks"],
+        }
+        lists["response_mask"] = [[1] * len(mask) for mask in lists["loss_mask"]]
+        return Batch({"uids": uids}, **{name: padded([*rows, []]) for name, rows in lists.items()})
+
     def compute_advantages_and_returns(self, data: Any) -> Any:
         data["advantages"] = data["returns"] = torch.zeros_like(data["rewards"])
         data.metadata["metrics"] = {"avg_final_rewards": 1.0}
@@ -129,7 +138,7 @@ def _skyrl(monkeypatch: Any) -> None:
         vars(sys.modules[name]).update(content)
         parent = sys.modules[".".join(parts[:-1])]
         setattr(parent, parts[-1], sys.modules[name])
-    monkeypatch.delitem(sys.modules, "rag_rewards_adapters.skyrl_env", raising=False)
+    monkeypatch.delitem(sys.modules, "rag_rewards_adapters.skyrl.environments", raising=False)
 
 
 def config(**generator: Any) -> SimpleNamespace:
@@ -165,7 +174,29 @@ def output_of(groups: list[tuple[tuple[float, ...], ...]]) -> tuple[dict[str, An
 
 def padded(rows: list[list[Any]]) -> Any:
     length = max(map(len, rows))
-    return torch.tensor([[*row, *[0] * (length - len(row))] for row in rows], dtype=torch.float32)
+    return torch.tensor([[*[0] * (length - len(row)), *row] for row in rows], dtype=torch.float32)
+
+
+def advantages_of(recipe: SkyRLRecipe, output: dict[str, Any]) -> list[list[float]]:
+    """Return the advantages of the tokens of each response, by the trainer."""
+    trainer = experiment(recipe)().get_trainer(cfg=config())
+    data = trainer.convert_to_training_input(output, [])
+    data = trainer.compute_advantages_and_returns(data)
+    assert torch.equal(data["returns"], data["advantages"])
+    assert data.metadata == {"uids": [], "metrics": {"avg_final_rewards": 1.0}}
+    *rows, padding = data["advantages"].tolist()
+    assert not any(padding)
+    lengths = list(map(len, output["loss_masks"]))
+    assert not any(any(row[:-n]) for row, n in zip(rows, lengths, strict=True))
+    return [row[-n:] for row, n in zip(rows, lengths, strict=True)]
+
+
+def by_turn(row: list[float], turns: int) -> list[float]:
+    """Return the advantage of each turn. Its own tokens have it, and the others have 0."""
+    values = [row[t * (OWN + OTHER)] for t in range(turns)]
+    expected = [t for value in values for t in [value] * OWN + [0.0] * OTHER]
+    assert row == expected[: len(row)]
+    return values
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.name)
@@ -177,21 +208,9 @@ def test_golden_groups_pass_through_the_generator_and_the_trainer(group: TurnGro
         ends = [t * (OWN + OTHER) + OWN - 1 for t in range(len(entries))]
         assert [row[end] for end in ends] == pytest.approx(entries)
         assert sum(row) == pytest.approx(sum(entries))
-    data = Batch(
-        {"uids": [identifier.instance_id for identifier in batch["trajectory_ids"]]},
-        rewards=padded(output["rewards"]),
-        loss_mask=padded(output["loss_masks"]),
-    )
-    trainer = experiment(recipe)().get_trainer(cfg=config())
-    data = trainer.compute_advantages_and_returns(data)
-    for row, golden in zip(data["advantages"].tolist(), group.advantages, strict=False):
-        expected: list[float] = []
-        for advantage in golden:
-            expected += [advantage] * OWN + [0.0] * OTHER
-        expected = (expected + [0.0] * len(row))[: len(row)]
-        assert row == pytest.approx(expected, abs=group.tolerance)
-    assert torch.equal(data["returns"], data["advantages"])
-    assert data.metadata["metrics"] == {"avg_final_rewards": 1.0}
+    rows = advantages_of(recipe, output)
+    for row, golden in zip(rows, group.advantages, strict=False):
+        assert by_turn(row, len(golden)) == pytest.approx(golden, abs=group.tolerance)
 
 
 def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch: Any) -> None:
@@ -204,7 +223,7 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
         "    return [{'title': 'Paris', 'text': f'About {query}.'}]\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv
+    environment = importlib.import_module("rag_rewards_adapters.skyrl.environments").RagSearchEnv
     policies = [
         ["<search>river</search>", "<answer>Seine</answer>"],
         ["<answer>Rhone</answer>"],
@@ -233,7 +252,7 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
     turns = output["env_metrics"][0]["rag_turns"]
     assert turns[0]["queries"] == ["river"]
     assert output["rollout_metrics"]["searches/not_scored"] == 0.0
-    assert REGISTRY["rag-search"] == "rag_rewards_adapters.skyrl_env:RagSearchEnv"
+    assert REGISTRY["rag-search"] == "rag_rewards_adapters.skyrl.environments:RagSearchEnv"
     assert "Doc 1(Title: Paris) About river." in turns[0]["observation"]
     assert output["env_metrics"][0]["searches"] == 1
 
@@ -257,7 +276,7 @@ def test_a_search_in_the_last_turn_ends_with_max_turns() -> None:
     output["env_metrics"][0]["rag_finish_reason"] = "max_turns"
     asyncio.run(recipe.score(batch, output))
     assert [rollout.finish_reason for rollout in seen] == ["max_turns", "stop"]
-    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv
+    environment = importlib.import_module("rag_rewards_adapters.skyrl.environments").RagSearchEnv
     extras = {"retriever": "builtins:list", "max_turns": 1}
     for action, reason in (("<search>river</search>", "max_turns"), ("<answer>a</answer>", None)):
         played = environment(extras=extras)
@@ -265,7 +284,7 @@ def test_a_search_in_the_last_turn_ends_with_max_turns() -> None:
         assert played.get_metrics().get("rag_finish_reason") == reason
 
 
-def test_the_generator_computes_the_advantages_of_gigpo() -> None:
+def test_the_advantages_of_gigpo_read_the_observations() -> None:
     """The members share their first state, and the third has the observation of the first."""
     rewards = ((0.0, 1.0), (0.0, 0.0), (0.0, 0.0))
     batch, output = output_of([rewards])
@@ -273,20 +292,17 @@ def test_the_generator_computes_the_advantages_of_gigpo() -> None:
     for metrics, observation in zip(output["env_metrics"], observations, strict=True):
         metrics["rag_turns"][0]["observation"] = observation
     recipe = SkyRLRecipe(ENVIRONMENT, credit="gigpo")
-    anchors = [["", observation] for observation in observations]
-    golden = gigpo(rewards, anchors).advantages
-    given = asyncio.run(recipe.score(batch, output))
-    rows = recipe.advantages(given["rewards"], given["loss_masks"], ["q"] * 3)
+    golden = gigpo(rewards, [["", observation] for observation in observations]).advantages
+    scored = asyncio.run(recipe.score(batch, output))
+    rows = advantages_of(recipe, scored)
     for row, own in zip(rows, golden, strict=True):
-        tokens = [own[0]] * OWN + [0.0] * OTHER + [own[1]] * OWN
-        assert row == pytest.approx(tokens)
+        assert by_turn(row, 2) == pytest.approx(own)
     # by hand: 1 − 1/3 with 1 − 1/2 in the shared state; −1/3 alone; −1/3 with 0 − 1/2
     assert [row[-1] for row in rows] == pytest.approx([7 / 6, -1 / 3, -5 / 6])
-    assert given["rollout_metrics"]["environment/reward"] == pytest.approx(1 / 3)
+    assert [sum(row) for row in scored["rewards"]] == pytest.approx([1.0, 0.0, 0.0])
 
     evaluation = {**batch, "batch_metadata": SimpleNamespace(training_phase="eval")}
-    sums = asyncio.run(recipe.score(evaluation, output))["rewards"]
-    assert [sum(row) for row in sums] == pytest.approx([1.0, 0.0, 0.0])
+    assert "rag_advantages" not in asyncio.run(recipe.score(evaluation, output))
 
 
 def test_an_unscored_trajectory_has_no_effect_on_its_group() -> None:
@@ -297,16 +313,15 @@ def test_an_unscored_trajectory_has_no_effect_on_its_group() -> None:
     options = {"scale": "none"}
     recipe = SkyRLRecipe(custom("fails", fails), credit="return", credit_options=options)
     asyncio.run(recipe.score(*output_of([RETURN.rewards])))
-    batch, output = output_of([(*RETURN.rewards, (99.0, 1.0))])
-    output = asyncio.run(recipe.score(batch, output))
-    rows = recipe.advantages(output["rewards"], output["loss_masks"], ["q"] * 3)
+    output = asyncio.run(recipe.score(*output_of([(*RETURN.rewards, (99.0, 1.0))])))
+    rows = advantages_of(recipe, output)
     assert rows[0][0] == pytest.approx(1.55)
     assert not any(rows[2])
 
 
 @pytest.mark.parametrize("method", ["igpo", "mt_grpo", "gdpo", "return"])
 def test_a_turn_without_a_reward_differs_from_the_reward_0(method: str) -> None:
-    """The rewards pass through tensors of numbers, and None is not part of a pool."""
+    """None is not part of a pool, and tensors of rewards cannot contain it."""
 
     def negative_is_none(rollout: Any) -> Score:
         *process, last = [turn.reward for turn in rollout.steps()]
@@ -316,16 +331,14 @@ def test_a_turn_without_a_reward_differs_from_the_reward_0(method: str) -> None:
     given = ((-1.0, 0.5, 1.0), (0.0, -1.0, 0.0), (0.25, 0.0))
     group: list[list[float | None]] = [[None, 0.5, 1.0], [0.0, None, 0.0], [0.25, 0.0]]
     recipe = SkyRLRecipe(custom("negative", negative_is_none), credit=method)
-    batch, output = output_of([given])
-    output = asyncio.run(recipe.score(batch, output))
-    rewards = padded(output["rewards"]).tolist()
-    rows = recipe.advantages(rewards, padded(output["loss_masks"]).tolist(), ["q"] * 3)
-    for row, expected in zip(rows, METHODS[method](group), strict=True):
-        assert row[:: OWN + OTHER][: len(expected)] == pytest.approx(expected, abs=1e-6)
+    output = asyncio.run(recipe.score(*output_of([given])))
+    assert output["rewards"][1] == [0.0] * (3 * OWN + 2 * OTHER)
+    for row, expected in zip(advantages_of(recipe, output), METHODS[method](group), strict=True):
+        assert by_turn(row, len(expected)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_without_a_credit_method_the_trainer_computes_the_advantages() -> None:
-    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagEnv
+    environment = importlib.import_module("rag_rewards_adapters.skyrl.environments").RagEnv
     recipe = SkyRLRecipe("search-r1")
     extras = {"environment": environment, "reward_spec": {"ground_truth": '{"answers": "Seine"}'}}
     policies = [["<answer>Seine</answer>", "never"], ["<answer>Rhone</answer>"]]
@@ -384,14 +397,13 @@ def test_settings_that_change_rewards_are_refused(changes: dict[str, Any]) -> No
 def test_contradictions_are_refused(monkeypatch: Any) -> None:
     recipe = SkyRLRecipe(ENVIRONMENT, credit="return")
     trainer = experiment(recipe)().get_trainer(cfg=config())
-    trainer.cfg.trainer.algorithm.advantage_batch_normalize = True
-    with pytest.raises(UsageError, match="advantage_batch_normalize"):
-        trainer.compute_advantages_and_returns(None)
-    with pytest.raises(UsageError, match="pass credit="):
-        SkyRLRecipe("search-r1").advantages([], [], [])
+    for name in ("advantage_batch_normalize", "use_kl_in_reward"):
+        trainer.cfg.trainer.algorithm = SimpleNamespace(**{name: True})
+        with pytest.raises(UsageError, match=name):
+            trainer.compute_advantages_and_returns(Batch({}))
     with pytest.raises(UsageError, match="remove one of them"):
         SkyRLRecipe("search-r1", credit="return", std_floor=0.1)
-    environment = importlib.import_module("rag_rewards_adapters.skyrl_env").RagSearchEnv
+    environment = importlib.import_module("rag_rewards_adapters.skyrl.environments").RagSearchEnv
     with pytest.raises(UsageError, match="retriever"):
         environment(extras={})
     with pytest.raises(UsageError, match="choose search-r1"):

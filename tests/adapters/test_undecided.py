@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rag_rewards_adapters import group_values
+from rag_rewards_adapters import scoring
 from rag_rewards_adapters.ms_swift import RagReward as SwiftReward
 from rag_rewards_adapters.ms_swift import reward_class
 from rag_rewards_adapters.openrlhf import reward_function
@@ -93,16 +93,18 @@ def test_the_helper_of_other_trainers() -> None:
         Score(0.0, {"format": 1.0}, details={"decision": value, "decision_reason": "or"})
         for value in ("wrong", "undecided")
     )
-    assert group_values.component_metrics("arena", undecided) == {
+    assert scoring.component_metrics("arena", undecided) == {
         "arena/format": 1.0,
         "arena/undecided": 1.0,
     }
-    assert group_values.component_means("arena", ["format"], [decided, undecided, None]) == {
+    scores = [decided, undecided, None]
+    columns = scoring.component_columns("arena", ["format"], scores)
+    assert scoring.batch_metrics("arena", columns, scores) == {
         "arena/format": 1.0,
         "arena/not_scored": 1.0,
         "arena/undecided": 0.5,
     }
-    assert group_values.component_metrics("arena", Score(1.0)) == {}
+    assert scoring.component_metrics("arena", Score(1.0)) == {}
 
 
 def test_a_run_warns_once(caplog: pytest.LogCaptureFixture) -> None:

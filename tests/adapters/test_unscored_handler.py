@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rag_rewards_adapters.unscored_handler import UnscoredHandler
+from rag_rewards_adapters.scoring import UnscoredHandler
 
 from rag_rewards.errors import BackendError, DataError, GroupError
 from rag_rewards.rollout import Rollout, Score

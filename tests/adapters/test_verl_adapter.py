@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import math
 import subprocess
@@ -12,24 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rag_rewards_adapters import verl, verl_config, verl_rows
-from rag_rewards_adapters.response_text import last_turn, response_text
+from rag_rewards_adapters.reading import last_turn, response_text
 from rag_rewards_adapters.verl import ComputeScore, compute_score, grpo_clip_std
-from rag_rewards_adapters.verl_config import load_scorer
+from rag_rewards_adapters.verl.config import RewardOptions
+from rag_rewards_adapters.verl.rows import extra_numbers, row_fields
 from rag_rewards_adapters.verl_plugin import AfterImport, loaded
-from rag_rewards_adapters.verl_rows import extra_numbers, row_fields, valid_score
 
-from rag_rewards.errors import DataError, RolloutError, UsageError
-from rag_rewards.evidence.protocols import Models
+from rag_rewards.errors import DataError, UsageError
 from rag_rewards.rollout import Score
+from rag_rewards.scorer import Scorer
 from rag_rewards.training.advantages import group_advantages
 
 RIGHT = "<think>…</think><answer>Seine</answer>"
-
-
-def test_doctests() -> None:
-    for module in (verl, verl_config, verl_rows):
-        assert doctest.testmod(module).failed == 0
 
 
 def test_the_plugin_imports_neither_this_package_nor_a_trainer() -> None:
@@ -63,17 +56,14 @@ def test_the_plain_function_returns_equal_keys_for_all_samples() -> None:
     assert first == {"score": 2.0, "format": 1.0, "accuracy": 1.0, "acc": 1.0}
     assert list(first) == list(second)
     assert {type(value) for value in (*first.values(), *second.values())} == {float}
-    assert extra_numbers(Score(1.0, {"x": None}), has_correct=True).keys() == {"x", "acc"}
-    assert all(
-        math.isnan(v) for v in extra_numbers(Score(1.0, {"x": None}), has_correct=True).values()
-    )
+    numbers = extra_numbers(Score(1.0, {"x": None}), Scorer.load("naive-grpo"))
+    assert numbers.keys() == {"x", "acc"}
+    assert all(map(math.isnan, numbers.values()))
 
 
 def test_an_unscored_rollout_raises() -> None:
     with pytest.raises(DataError, match="row 9: answers: missing"):
         compute_score("qa", RIGHT, None, {"index": 9}, recipe="naive-grpo")
-    with pytest.raises(RolloutError, match=r"no reward"):
-        valid_score(Score(None), Models())
 
 
 @pytest.mark.parametrize(
@@ -103,9 +93,10 @@ def test_scorers_are_cached_by_their_settings(
 
     def counted(options: Any) -> Any:
         loaded_options.append(options)
-        return load_scorer(options)
+        return read(options)
 
-    monkeypatch.setattr(verl, "load_scorer", counted)
+    read = RewardOptions.of
+    monkeypatch.setattr(RewardOptions, "of", counted)
     compute = ComputeScore(max_scorers=2)
     options = {"recipe": "arena", "settings": {"bonus": {"value": 5}}}
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from rag_rewards_adapters import verl_group
-from rag_rewards_adapters.verl_group import _turns
+from rag_rewards_adapters.verl import group
+from rag_rewards_adapters.verl.rows import _turns
 
 
 def test_the_state_of_a_worker_ends_with_its_event_loop():
     async def use_state():
-        verl_group._STATES.setdefault(asyncio.get_running_loop(), verl_group._WorkerState())
+        group._STATES.setdefault(asyncio.get_running_loop(), group._WorkerState())
 
     asyncio.run(use_state())
     gc.collect()
-    assert len(verl_group._STATES) == 0
+    assert len(group._STATES) == 0
 
 
 def test_turns_follow_the_mask():

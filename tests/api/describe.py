@@ -55,8 +55,9 @@ def _member(module: griffe.Object, member: griffe.Object | griffe.Alias) -> Iter
     except griffe.AliasResolutionError:
         return
     # A module also contains the names that it imports for itself.
-    is_own = target.module is module or "__init__" in str(module.filepath)
-    if not is_own or target.package.name not in PACKAGES or target.is_module:
+    is_stub = str(module.filepath).endswith("__init__.pyi")
+    is_own = f"{target.module.path}.".startswith(f"{module.path}.")
+    if not (is_own or is_stub) or target.package.name not in PACKAGES or target.is_module:
         return
     name = f"{module.path}.{member.name}"
     if target.is_function:

@@ -57,8 +57,21 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "option evaluate --track": "`evaluate -o FILE` writes what a tracker logs",
     "option score --track": "`evaluate -o FILE` writes what a tracker logs",
     "route POST /": "a request to it is still refused with the names of the routes",
+    "function rag_rewards_adapters.skyrl.SkyRLRecipe.advantages": (
+        "the generator computes the advantages, and its output contains them"
+    ),
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",
     "function rag_rewards.rewards.lazy_names": "never was a public name",
+    **dict.fromkeys(
+        (
+            f"value rag_rewards_adapters.{name}"
+            for name in (
+                "ms_swift.T ms_swift.log trl.log "
+                "verl.NEEDS_GROUP_LOOP verl.NEEDS_MANAGER verl.NEEDS_STEP"
+            ).split()
+        ),
+        "never was a public name: the stub has the public names",
+    ),
     **{
         f"option {command} --attention": "the policy chooses its method of scoring"
         for command in "audit calibrate explain init probe score select serve".split()

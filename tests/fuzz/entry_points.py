@@ -10,7 +10,7 @@ import msgspec
 from fuzz_checks import outcome
 from fuzz_rows import ROWS_OF_RECIPES
 from hostile_texts import new
-from rag_rewards_adapters.verl_rows import row_fields
+from rag_rewards_adapters.verl.rows import row_fields
 
 from rag_rewards.datasets.answer_expression import required_answers
 from rag_rewards.datasets.catalog import DATASETS
@@ -28,7 +28,6 @@ from rag_rewards.rows import Chunk, decode_or_error, line_id, line_key
 from rag_rewards.rows.columns import label_fields, response_prefix_of
 from rag_rewards.rows.decoding import find_fault
 from rag_rewards.scorer import Scorer
-from rag_rewards.server.openrlhf import response_start
 from rag_rewards.signature import Signature
 from rag_rewards.text.absence import declines, explains, paraphrases
 from rag_rewards.text.boxed import first_box, last_box, unwrap
@@ -48,6 +47,7 @@ from rag_rewards.text.sections import SectionStyle, Tags, cut
 from rag_rewards.text.statements import statements
 from rag_rewards.text.thinking import without_preparation, without_thinking
 from rag_rewards.text.url_citations import cited_urls, without_url_citations
+from rag_rewards.training.openrlhf import response_start
 from rag_rewards.turns.dialects import DIALECTS
 from rag_rewards.turns.order import is_well_formed
 from rag_rewards.turns.trajectory import Reading, read_trajectory

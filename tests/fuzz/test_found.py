@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rag_rewards_adapters.callables import batch
 from rag_rewards_adapters.trl import RagReward
-from rag_rewards_adapters.trl_batch import gold_column
-from rag_rewards_adapters.verl_rows import rollout_from_row
+from rag_rewards_adapters.trl.batch import gold_column
+from rag_rewards_adapters.verl.rows import rollout_from_row
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.text.normalize import tokens

@@ -17,9 +17,9 @@ from properties import budget
 from rag_rewards_adapters.callables import batch, each
 from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards_adapters.trl import RagReward
-from rag_rewards_adapters.trl_batch import gold_column
+from rag_rewards_adapters.trl.batch import gold_column
 from rag_rewards_adapters.verl import compute_score
-from rag_rewards_adapters.verl_rows import rollout_from_row, row_fields
+from rag_rewards_adapters.verl.rows import rollout_from_row, row_fields
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Rollout

@@ -8,7 +8,7 @@ from fuzz_texts import TAGS, any_texts, texts
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
-from rag_rewards_adapters.token_masks import runs, spans_in_response, turns_of_mask
+from rag_rewards_adapters.reading import runs, spans_in_response, turns_of_mask
 
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error

@@ -20,13 +20,13 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rewards import truthfulness
-from rag_rewards.server import openrlhf
 from rag_rewards.server.admission import THREADS, Admission, Message
 from rag_rewards.server.options import MIB, ServerOptions
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.telemetry import Rate
 from rag_rewards.testing import TableJudge
 from rag_rewards.text.boxed import last_box
+from rag_rewards.training import openrlhf
 
 PLAN = RecipeSpec(recipe="truthrl")
 RUN_TEST = run_in_virtual_time

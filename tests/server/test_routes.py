@@ -19,10 +19,10 @@ import rag_rewards as rr
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.rows import decode_row
-from rag_rewards.server import openrlhf
 from rag_rewards.server.options import MIB, ServerOptions
 from rag_rewards.server.request_bodies import HealthResponse
 from rag_rewards.server.routes import NAMED_ROUTES, Application
+from rag_rewards.training import openrlhf
 
 PLAN = RecipeSpec(recipe="arena")
 TORN = b'{"rollouts": [{"response": "b", "turns": [{"text": "a"}]'

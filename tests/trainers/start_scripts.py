@@ -1,4 +1,7 @@
-"""Tests of start scripts that all trainers share: the installed trainer reads the settings."""
+"""Tests of start scripts that all trainers share: the installed trainer reads the settings.
+
+The module of a trainer imports the tests. They take the name of the trainer from its folder.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from processes import WAIT_SECONDS
 
 from rag_rewards.cli.init import check
@@ -67,3 +71,29 @@ def assert_search_engine_is_required(trainer: str, recipe: str, folder: Path) ->
     assert ran.returncode == 1
     message = f"the policy has no search engine: edit {folder / 'search.py'}"
     assert message in ran.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def trainer(request: pytest.FixtureRequest) -> str:
+    """The trainer of the folder that contains the test."""
+    return request.path.parent.name.replace("_", "-")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_trainer_accepts_every_setting(trainer: str, tmp_path: Path, recipe: str) -> None:
+    assert_settings_exist(trainer, recipe, tmp_path / "run")
+
+
+def test_the_trainer_accepts_components(trainer: str, tmp_path: Path) -> None:
+    assert_settings_exist(trainer, "search-r1", tmp_path / "run", *COMPONENTS)
+
+
+def test_an_unknown_setting_is_named(trainer: str, tmp_path: Path) -> None:
+    assert_unknown_setting_is_named(trainer, tmp_path / "run")
+
+
+@pytest.mark.parametrize("recipe", SEARCH_RECIPES)
+def test_the_script_of_a_search_agent_requires_a_search_engine(
+    trainer: str, tmp_path: Path, recipe: str
+) -> None:
+    assert_search_engine_is_required(trainer, recipe, tmp_path / "run")

@@ -5,32 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from start_scripts import (
-    COMPONENTS,
-    RECIPES,
-    SEARCH_RECIPES,
-    assert_search_engine_is_required,
-    assert_settings_exist,
-    assert_unknown_setting_is_named,
+from start_scripts import (  # noqa: F401
+    test_an_unknown_setting_is_named,
+    test_the_script_of_a_search_agent_requires_a_search_engine,
+    test_the_trainer_accepts_components,
+    test_the_trainer_accepts_every_setting,
+    trainer,
 )
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
-    assert_settings_exist("ms-swift", recipe, tmp_path / "run")
-
-
-def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
-    assert_unknown_setting_is_named("ms-swift", tmp_path / "run")
-
-
-def test_the_trainer_accepts_components(tmp_path: Path) -> None:
-    assert_settings_exist("ms-swift", "search-r1", tmp_path / "run", *COMPONENTS)
-
-
-@pytest.mark.parametrize("recipe", SEARCH_RECIPES)
-def test_the_script_of_a_search_agent_requires_a_search_engine(tmp_path: Path, recipe: str) -> None:
-    assert_search_engine_is_required("ms-swift", recipe, tmp_path / "run")

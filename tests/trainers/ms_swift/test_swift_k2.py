@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from processes import WAIT_SECONDS
-from rag_rewards_adapters.ms_swift_k2_trainer import LOSS_TYPES, K2Trainer
+from rag_rewards_adapters.ms_swift.k2_trainer import LOSS_TYPES, K2Trainer
 from swift.pipelines import rlhf_main
 from swift.rewards import ORM, orms
 from swift.rlhf_trainers import GRPOTrainer
@@ -195,7 +195,7 @@ def test_the_plugin_of_arena_selects_k2(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rag_rewards", "init", "ms-swift", "-r", "arena"]
     subprocess.run([*command, "-o", tmp_path / "run"], check=True, timeout=WAIT_SECONDS)
     first = train(folder, None, "--external_plugins", str(tmp_path / "run" / "plugin.py"))[0]
-    assert TrainerFactory.TRAINER_MAPPING["grpo"].endswith("ms_swift_k2_trainer.K2Trainer")
+    assert TrainerFactory.TRAINER_MAPPING["grpo"].endswith("ms_swift.k2_trainer.K2Trainer")
     assert first["kl"] == pytest.approx(0.0, abs=1e-6)  # the policy is the reference model
 
 

@@ -37,7 +37,6 @@ from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import ScoreRequest
-from rag_rewards.training.credit import gdpo, whiten
 
 CALL = {"type": "function", "function": {"name": "search", "arguments": {"query": "river"}}}
 
@@ -293,16 +292,6 @@ def test_a_forged_block_of_a_single_turn_is_no_result() -> None:
     forged = sample(text, {"answers": ["Seine"]})
     forged.response_token_ids = [[5, 6, 7]]
     assert rewards(reward, [forged]).item() == 0.0
-
-
-def test_the_preset_swift_of_gdpo_equals_ms_swift() -> None:
-    components = {"outcome": [1.0, 0.0, 0.0, 0.5], "format": [1.0, 1.0, 0.0, 0.0]}
-    values = torch.tensor([*components.values()]).T
-    expected, _ = compute_advantages(values, torch.tensor([1.0, 0.5]), 4, scale_rewards="gdpo")
-    members = [{name: [column[i]] for name, column in components.items()} for i in range(4)]
-    ours = gdpo(members, weights={"format": 0.5}, preset="swift")
-    values_of_members = [member[0] for member in whiten(ours, preset="swift")]
-    assert values_of_members == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 # --- the search engine of init -------------------------------------------------------------------

@@ -31,7 +31,7 @@ from golden import (
     scored,
 )
 from rag_rewards_adapters.callables import each
-from rag_rewards_adapters.openrlhf_agent import Call, executor
+from rag_rewards_adapters.openrlhf.agent import Call, executor
 
 import rag_rewards as rr
 from rag_rewards.errors import RolloutError, UsageError

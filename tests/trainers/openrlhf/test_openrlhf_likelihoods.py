@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rag_rewards_adapters.openrlhf_engine import OpenRlhfEnginePolicy
+from rag_rewards_adapters.openrlhf.engine import OpenRlhfEnginePolicy
 from rollout_actor import Engine, SamplingParams, Trainer
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))

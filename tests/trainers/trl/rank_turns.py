@@ -5,38 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from rag_rewards_adapters.trl import RagReward
-from test_trl_turn_credit import ENVIRONMENT, OTHER, OWN, rows, spans_of, turn_trainer
+from test_trl_turn_credit import ENVIRONMENT, RETURN, rollouts, rows, turn_trainer
 
 MEMBERS = ((0.8, 1.1, 1.0), (-0.2, 0.0), (0.3, 1.0), (0.5, 0.2, 0.0))
 """The rewards of the turns of a group of four, of which each rank has two."""
-
-
-def rollouts(rank: int) -> Any:
-    """Return a rollout function that generates the members of this rank."""
-
-    def rollout(prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        members = [MEMBERS[(2 * rank + i) % len(MEMBERS)] for i in range(len(prompts))]
-        masks = [([1] * OWN + [0] * OTHER) * (len(m) - 1) + [1] * OWN for m in members]
-        end = trainer.eos_token_ids[0]
-        return {
-            "prompt_ids": trainer._tokenize_prompts(prompts)[0],
-            "completion_ids": [[7] * (len(mask) - 1) + [end] for mask in masks],
-            "logprobs": None,
-            "turns": [
-                [{"text": f"turn {t}", "reward": reward} for t, reward in enumerate(member)]
-                for member in members
-            ],
-            "env_mask": masks,
-            "token_span": [spans_of(len(member)) for member in members],
-        }
-
-    return rollout
 
 
 def main(folder: Path) -> None:
@@ -44,7 +23,7 @@ def main(folder: Path) -> None:
     run = turn_trainer(
         folder,
         RagReward(ENVIRONMENT),
-        rollout_func=rollouts(rank),
+        rollout_func=rollouts(replace(RETURN, rewards=MEMBERS), first=2 * rank),
         credit="return",
         args={"num_generations": 4, "per_device_train_batch_size": 2, "max_steps": 2},
         train_dataset=rows(8),

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward
+from rag_rewards_adapters.trl.batch import Batch, CompletionReader
+from rag_rewards_adapters.trl.trainer_settings import TrainerSettings
 from trl_runs import (
     CALL,
     DOCUMENTS,
@@ -160,16 +162,13 @@ def test_thoughts_parsed_by_the_tokenizer_are_scored(tmp_path: Any) -> None:
 
 
 def test_the_last_token_shows_a_truncated_response(tmp_path: Any) -> None:
-    reward = RagReward("arena")
-    run = trainer(tmp_path, reward)
-    reward.bind(run)
-    end = run.processing_class.eos_token_id
-    assert [reward._reader.finish_reason(ids) for ids in ([5, end], [5, 6], [], None)] == [
-        "stop",
-        "length",
-        None,
-        None,
-    ]
+    run = trainer(tmp_path, RagReward("arena"))
+    reader = CompletionReader(None, TrainerSettings.of(run), None)
+    batch = Batch("????", "abcd", [[5, run.processing_class.eos_token_id], [5, 6], [], [5]])
+    reasons = [reader.fields(batch, i)["finish_reason"] for i in range(3)]
+    assert reasons == ["stop", "length", None]
+    unknown = CompletionReader(None, None, None)
+    assert unknown.fields(batch, 0)["finish_reason"] is None
 
 
 def test_a_bound_reward_is_pickled_without_the_trainer(tmp_path: Any) -> None:

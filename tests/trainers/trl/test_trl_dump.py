@@ -17,7 +17,6 @@ from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import positions_by_key
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.report.rows import read_rows
-from rag_rewards.report.statistics import statistics
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.replay import Variation, replay
 from rag_rewards.testing import TableJudge
@@ -125,22 +124,3 @@ def test_a_judge_that_fails_and_a_lost_folder_end_no_training(tmp_path: Path) ->
     reward.scorer.dump.flush()
     run.train()
     assert run.state.global_step == 2
-
-
-def test_the_curves_of_a_dump_have_a_point_for_each_step(tmp_path: Path) -> None:
-    path = tmp_path / "rollouts.jsonl"
-    reward = RagReward("arena", dump=str(path))
-    run = trainer(tmp_path, reward, rollout_func=says(*TEXTS), args={"max_steps": 4})
-    reward.bind(run)
-    run.train()
-    reward.scorer.close()
-    from rag_rewards.groups import group_by_key
-    from rag_rewards.report.facts import facts_of
-    from rag_rewards.report.rows import Configurations
-
-    read = read_rows(str(path)).rows
-    configurations = Configurations()
-    facts = [facts_of(row, configurations.of(row)) for row in read]
-    points = statistics(read, facts, group_by_key(read)).steps
-    assert [(point.step, point.n) for point in points] == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert [point.values["reward"] for point in points] == [3.5] * 4

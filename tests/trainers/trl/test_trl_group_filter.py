@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 import torch
 from rag_rewards_adapters.trl import RagReward
-from rag_rewards_adapters.trl_group_filter import LOSS_TYPES, FilteredGRPOTrainer, GroupFilter
-from rag_rewards_adapters.trl_k2_trainer import K2Trainer
-from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
+from rag_rewards_adapters.trl.trainers import (
+    FILTER_LOSS_TYPES,
+    FilteredGRPOTrainer,
+    GroupFilter,
+    K2Trainer,
+    TurnGRPOTrainer,
+)
 from test_trl_k2 import gradient
 from trl import GRPOTrainer
 from trl_runs import config, make_model, make_tokenizer, rows, says
@@ -71,7 +75,11 @@ def alone(inputs: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("base", "loss_type"),
-    [*((GRPOTrainer, name) for name in LOSS_TYPES), (K2Trainer, "grpo"), (K2Trainer, "dapo")],
+    [
+        *((GRPOTrainer, name) for name in FILTER_LOSS_TYPES),
+        (K2Trainer, "grpo"),
+        (K2Trainer, "dapo"),
+    ],
 )
 def test_the_loss_is_that_of_the_other_groups_alone(
     tmp_path: Any, base: Any, loss_type: str

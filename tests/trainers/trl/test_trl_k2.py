@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rag_rewards_adapters.trl_k2_trainer import LOSS_TYPES, K2Trainer
+from rag_rewards_adapters.trl.trainers import K2_LOSS_TYPES, K2Trainer
 from trl import GRPOTrainer
 from trl_runs import config, make_model, make_tokenizer, rows, says
 
@@ -67,7 +67,7 @@ class K3Twin(K2Trainer):
         return loss
 
 
-@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("loss_type", K2_LOSS_TYPES)
 def test_the_weights_of_tokens_are_those_of_trl(tmp_path: Any, loss_type: str) -> None:
     """Two steps per generation, two optimizer passes, accumulated gradients, and evaluation."""
     args: dict[str, Any] = {

@@ -54,13 +54,6 @@ def test_the_components_of_inner_recipes_are_logged(tmp_path: Any) -> None:
     assert log["mixed/truthrl"] == -1.0
 
 
-def test_two_rewards_log_their_own_components(tmp_path: Any) -> None:
-    rewards = [RagReward("arena"), RagReward("truthrl", settings={"verifier": "substring"})]
-    log = logged(tmp_path, rewards)
-    assert log["arena/accuracy"] == 0.5
-    assert log["truthrl/outcome"] == -1.0
-
-
 def test_a_document_is_left_out_of_the_prompt_of_another_recipe(tmp_path: Any) -> None:
     """ctrl-rag writes the titles of documents, and the prompts of arena do not."""
     mixed = rr.custom(

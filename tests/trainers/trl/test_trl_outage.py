@@ -18,42 +18,12 @@ from rag_rewards.testing import TableJudge
 SAID = ("\\boxed{La Seine}", "\\boxed{I don't know}", "no box", "\\boxed{the Rhône}")
 
 
-class Recorded(RagReward):
-    """TruthRL with a judge that is down from a batch on. It keeps the values of every batch."""
-
-    def __init__(self, down_from: int) -> None:
-        self.values: list[list[float | None]] = []
-        self.batches = 0
-
-        def verdict(question: JudgeQuestion) -> int | Exception:
-            return 1 if self.batches <= down_from else BackendError("503 from the server")
-
-        super().__init__("truthrl", models=Models(judge=TableJudge(verdict)))
-
-    def __call__(self, prompts: Any, completions: Any, **batch: Any) -> list[float | None]:
-        self.batches += 1
-        self.values.append(super().__call__(prompts, completions, **batch))
-        return self.values[-1]
-
-
 def run(folder: Any, reward: Any) -> Any:
     data = rows(4, question="Which river runs through Paris?")
     args = {"max_steps": 8, "max_completion_length": 48, "per_device_train_batch_size": 8}
     started = trainer(folder, reward, rollout_func=says(*SAID), train_dataset=data, args=args)
     reward.bind(started)
     return started
-
-
-def test_an_outage_leaves_no_group_partly_scored_and_ends_the_training(tmp_path: Any) -> None:
-    reward = Recorded(down_from=1)
-    started = run(tmp_path, reward)
-    with pytest.raises(BackendError, match=r"503 from the server \(a model failed in 3 consec"):
-        started.train()
-    first, *later = reward.values
-    assert first == [1, 0, -1, 1, 1, 0, -1, 1]
-    assert later == [[None] * 8] * 2
-    assert reward.batches == 4
-    assert advantages(started) == [0.0] * 8
 
 
 class JudgedByServer(RagReward):
@@ -107,6 +77,7 @@ def test_a_judge_on_a_server_is_down_for_four_batches(tmp_path: Any, patience: i
     unscored = {row["step"] for row in written if row["reward"] is None}
     logged = {entry["step"]: entry["truthrl/not_scored"] for entry in started.state.log_history[:8]}
     if patience < len(down):
+        assert advantages(started) == [0.0] * 8
         assert (rewards[0].batches, unscored) == (4, {2, 3, 4})
         assert logged == {1: 0.0, 2: 8.0, 3: 8.0}
     else:
@@ -143,5 +114,6 @@ def test_a_judge_that_does_not_answer_is_reported_before_training(tmp_path: Any)
 
 
 def test_the_error_of_an_outage_in_the_first_batch_is_that_of_the_judge(tmp_path: Any) -> None:
+    models = Models(judge=TableJudge(lambda _: BackendError("503 from the server")))
     with pytest.raises(BackendError, match=r"verdicts\.outcome: 503 from the server"):
-        run(tmp_path, Recorded(down_from=0)).train()
+        run(tmp_path, RagReward("truthrl", models=models)).train()

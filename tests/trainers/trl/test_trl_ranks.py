@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from processes import WAIT_SECONDS
 from rag_rewards_adapters.trl import RagReward
-from trl_runs import rows, trainer
+from trl_runs import reports_of_ranks, rows, trainer
 
 from rag_rewards.errors import UsageError
 
@@ -21,18 +15,7 @@ from rag_rewards.errors import UsageError
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: Any) -> list[dict[str, Any]]:
     """Return the reports of two processes of data-parallel training over gloo."""
-    folder = tmp_path_factory.mktemp("ranks")
-    script = Path(__file__).with_name("rank.py")
-    launch = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
-    ran = subprocess.run(
-        [sys.executable, *launch, str(script), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return [json.loads((folder / f"rank{i}.json").read_text()) for i in range(2)]
+    return reports_of_ranks("rank.py", tmp_path_factory.mktemp("ranks"))
 
 
 def test_every_rank_scores_its_own_groups(
@@ -62,14 +45,6 @@ def test_groups_on_two_ranks_are_refused(ranks: list[dict[str, Any]]) -> None:
         assert "multiple of 4" in rank["refused"]
 
 
-def test_split_groups_of_evaluation_are_refused(tmp_path: Any) -> None:
-    reward = RagReward("ctrl-rag")
-    args = {"per_device_eval_batch_size": 6}
-    run = trainer(tmp_path, reward, args=args, eval_dataset=rows(2))
-    with pytest.raises(UsageError, match=r"per_device_eval_batch_size=6.*num_generations_eval=4"):
-        reward.bind(run)
-
-
 def test_sharded_weights_are_refused_and_a_server_is_named(tmp_path: Any, monkeypatch: Any) -> None:
     for name, change in (("FSDP", "fsdp"), ("ZeRO-3", "deepspeed")):
         reward = RagReward("ctrl-rag")
@@ -92,16 +67,34 @@ def test_sharded_weights_are_accepted_for_rules(tmp_path: Any) -> None:
     reward.bind(run)
 
 
-def test_a_different_group_size_is_refused(tmp_path: Any) -> None:
-    reward = RagReward("ctrl-rag", group_size=8)
-    with pytest.raises(UsageError, match="group_size=8, but the trainer has num_generations=4"):
-        reward.bind(trainer(tmp_path, reward))
+FLOORED = {"recipe": "arena", "std_floor": 0.1}
+NORMALIZED = {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"}
 
 
-def test_dropped_columns_are_refused(tmp_path: Any) -> None:
-    reward = RagReward("arena")
-    with pytest.raises(UsageError, match="remove_unused_columns=False"):
-        reward.bind(trainer(tmp_path, reward, args={"remove_unused_columns": True}))
+@pytest.mark.parametrize(
+    ("options", "args", "why"),
+    [
+        (
+            {"recipe": "ctrl-rag", "group_size": 8},
+            {},
+            "group_size=8, but the trainer has num_generations=4",
+        ),
+        (
+            {"recipe": "ctrl-rag"},
+            {"per_device_eval_batch_size": 6},
+            "per_device_eval_batch_size=6.*num_generations_eval=4",
+        ),
+        ({"recipe": "arena"}, {"remove_unused_columns": True}, "remove_unused_columns=False"),
+        (FLOORED, {}, 'scale_rewards="none"'),
+        (FLOORED, NORMALIZED, "sum_then_normalize"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    tmp_path: Any, options: dict[str, Any], args: dict[str, Any], why: str
+) -> None:
+    reward = RagReward(**options)
+    with pytest.raises(UsageError, match=why):
+        reward.bind(trainer(tmp_path, reward, args=args, eval_dataset=rows(2)))
 
 
 def test_equal_reward_names_are_refused(tmp_path: Any) -> None:

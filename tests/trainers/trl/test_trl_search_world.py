@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from rag_rewards_adapters.trl_turn_trainer import TurnGRPOTrainer
+from rag_rewards_adapters.trl import TurnGRPOTrainer
 from tiny_search.arms import ARMS, arm
 from tiny_search.base import base, load_search
 from tiny_search.episode import episodes

@@ -59,7 +59,7 @@ class RecordingReward(RagReward):
         return rewards
 
     def _rollouts_of(self, batch):
-        from rag_rewards_adapters.trl_batch import Batch
+        from rag_rewards_adapters.trl.batch import Batch
 
         arguments = Batch.of(**batch)
         return self._rollouts(arguments), self._groups(arguments)

@@ -24,7 +24,7 @@ from trl_runs import (
 from trl_runs import naive as naive_logprobs
 
 import rag_rewards as rr
-from rag_rewards.errors import BackendError, DataError, UsageError
+from rag_rewards.errors import BackendError, DataError
 from rag_rewards.evidence.protocols import Models, ScoreRequest
 from rag_rewards.testing import TableEntailment, TableJudge
 from rag_rewards.training.advantages import group_advantages
@@ -293,99 +293,63 @@ def test_the_loss_gets_the_advantage_of_lear(tmp_path: Any) -> None:
     assert run.state.log_history[0]["lear/reward"] == pytest.approx(statistics.fmean(raw))
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ({}, 'scale_rewards="none"'),
-        (
-            {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"},
-            "sum_then_normalize",
-        ),
-    ],
-)
-def test_double_normalization_is_refused(tmp_path: Any, args: Any, message: str) -> None:
-    reward = RagReward("arena", std_floor=0.1)
-    with pytest.raises(UsageError, match=message):
-        reward.bind(trainer(tmp_path, reward, args=args))
+@pytest.mark.parametrize("floor", [None, 0.1])
+@pytest.mark.parametrize("fails", ["the judge", "the reward"])
+def test_unscored_completions_have_advantage_0(tmp_path: Any, floor: Any, fails: str) -> None:
+    """From the second step on, a judge fails for one answer, or the reward has no value for it.
 
+    The failure of a model makes the whole group unscored.
+    """
+    held: list[Any] = []
 
-class TestNotScored:
-    @pytest.mark.parametrize("floor", [None, 0.1])
-    def test_the_group_of_a_failed_judge_has_advantage_0(self, tmp_path: Any, floor: Any) -> None:
-        """The judge fails for one answer, from the second step on."""
-        held: list[Any] = []
+    def verdict(question: Any) -> int | Exception:
+        if question.response == "broken" and held[0].state.global_step:
+            return BackendError("the judge is down")
+        return int(question.response == "Seine")
 
-        def verdict(question: Any) -> int | Exception:
-            if question.response == "broken" and held[0].state.global_step:
-                return BackendError("the judge is down")
-            return int(question.response == "Seine")
+    def value(rollout: rr.Rollout) -> float | None:
+        if "broken" in rollout.parsed.text and held[0].state.global_step:
+            return None
+        return float("Seine" in rollout.parsed.text)
 
-        texts = ("\\boxed{Seine}", "\\boxed{broken}", "\\boxed{Rhone}", "\\boxed{Rhone}")
-        models = Models(judge=TableJudge(verdict))
-        reward = RecordingReward("truthrl", models=models, std_floor=floor)
-        run = trainer(tmp_path, reward, rollout_func=says(*texts), args={"scale_rewards": "none"})
-        held.append(run)
-        reward.bind(run)
-        run.train()
-        assert None not in reward.history[0]
-        assert reward.history[1] == [None] * 4
-        assert reward.not_scored == 4
-        assert run.state.log_history[1]["truthrl/not_scored"] == 4
-        assert advantages(run) == [0.0] * 4
-
-    @pytest.mark.parametrize("floor", [None, 0.1])
-    def test_an_unscored_completion_has_advantage_0(self, tmp_path: Any, floor: Any) -> None:
-        """The reward itself has no value for one completion, from the second step on."""
-        held: list[Any] = []
-
-        def value(rollout: rr.Rollout) -> float | None:
-            if "broken" in rollout.parsed.text and held[0].state.global_step:
-                return None
-            return float("Seine" in rollout.parsed.text)
-
-        texts = ("Seine", "broken", "Rhone", "Rhone")
-        reward = RecordingReward(rr.custom("own", value), std_floor=floor)
-        run = trainer(tmp_path, reward, rollout_func=says(*texts), args={"scale_rewards": "none"})
-        held.append(run)
-        reward.bind(run)
-        run.train()
-        assert None not in reward.history[0]
-        assert reward.history[1][1] is None
-        assert reward.not_scored == 1
-        assert run.state.log_history[1]["own/not_scored"] == 1
+    recipe = "truthrl" if fails == "the judge" else rr.custom("own", value)
+    models = Models(judge=TableJudge(verdict))
+    reward = RecordingReward(recipe, models=models, std_floor=floor)
+    texts = [f"\\boxed{{{word}}}" for word in ("Seine", "broken", "Rhone", "Rhone")]
+    run = trainer(tmp_path, reward, rollout_func=says(*texts), args={"scale_rewards": "none"})
+    held.append(run)
+    reward.bind(run)
+    run.train()
+    assert None not in reward.history[0]
+    expected = [0.0] * 4
+    if fails == "the reward":
         scored = [1.0, 0.0, 0.0]
-        if floor is None:
-            expected = [reward - statistics.fmean(scored) for reward in scored]
-        else:
+        mean = statistics.fmean(scored)
+        expected = [value - mean for value in scored]
+        if floor is not None:
             expected = group_advantages(scored, std_floor=floor)
         expected.insert(1, 0.0)
-        assert advantages(run) == pytest.approx(expected, abs=1e-6)
+    unscored = 4 if fails == "the judge" else 1
+    assert reward.history[1].count(None) == reward.not_scored == unscored
+    assert reward.history[1][1] is None
+    name = "truthrl" if fails == "the judge" else "own"
+    assert run.state.log_history[1][f"{name}/not_scored"] == unscored
+    assert advantages(run) == pytest.approx(expected, abs=1e-6)
 
 
-def test_asynchronous_rewards_give_the_same(tmp_path: Any) -> None:
+@pytest.mark.parametrize("recipe", ["truthrl", "ctrl-rag-clr"])
+def test_asynchronous_rewards_give_the_same(tmp_path: Any, recipe: str) -> None:
     texts = ("\\boxed{Seine}", "\\boxed{Rhone}", "\\boxed{I don't know}", "nothing")
-    judge = TableJudge(lambda question: int(question.response == "Seine"))
+    models = Models(judge=TableJudge(lambda question: int(question.response == "Seine")))
     history = {}
     for kind in (RagReward, AsyncRagReward):
-        reward = kind("truthrl", models=Models(judge=judge))
+        reward = kind(recipe, models=models)
         run = trainer(tmp_path, [reward, RagReward("naive-grpo")], rollout_func=says(*texts))
         reward.bind(run)
         run.train()
-        history[kind] = list(run._logs["rewards"]["truthrl"])
+        history[kind] = list(run._logs["rewards"][recipe])
     assert history[RagReward] == history[AsyncRagReward]
-    assert len(set(history[RagReward])) == 3
-
-
-def test_asynchronous_log_probabilities(tmp_path: Any) -> None:
-    history = {}
-    for kind in (RagReward, AsyncRagReward):
-        reward = kind("ctrl-rag-clr")
-        run = trainer(tmp_path, reward)
-        reward.bind(run)
-        run.train()
-        history[kind] = list(run._logs["rewards"]["ctrl-rag-clr"])
-    assert history[RagReward] == history[AsyncRagReward]
-    assert max(history[RagReward]) > 0
+    assert len(set(history[RagReward])) > 1
 
 
 def test_a_row_without_gold_is_an_error_before_training(tmp_path: Any) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from rag_rewards_adapters.trl import RagReward, TurnGRPOTrainer
-from rag_rewards_adapters.trl_k2_trainer import K2TurnTrainer
+from rag_rewards_adapters.trl import K2TurnTrainer, RagReward, TurnGRPOTrainer
 from trl import GRPOTrainer
 from trl_runs import (
     CALL,
@@ -41,8 +40,7 @@ from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import before_answer
 from rag_rewards.evidence.protocols import ScoreRequest
-from rag_rewards.recipes.search_r1 import SEARCH_R1
-from rag_rewards.training.credit import Credit, gdpo, whiten
+from rag_rewards.training.credit import Credit
 
 OWN, OTHER = 2, 3
 """Own tokens of each turn, and tokens of the environment after it."""
@@ -58,11 +56,11 @@ def spans_of(turns: int) -> list[tuple[int, int]]:
     return [(t * (OWN + OTHER), t * (OWN + OTHER) + OWN) for t in range(turns)]
 
 
-def rollouts(group: TurnGroup, *, spans: bool = True) -> Any:
+def rollouts(group: TurnGroup, *, spans: bool = True, first: int = 0) -> Any:
     """Return a rollout function whose environment gives the rewards of a group."""
 
     def rollout(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
-        members = [group.rewards[i % len(group.rewards)] for i in range(len(prompts))]
+        members = [group.rewards[(first + i) % len(group.rewards)] for i in range(len(prompts))]
         masks = [([1] * OWN + [0] * OTHER) * (len(m) - 1) + [1] * OWN for m in members]
         columns = {
             "turns": [
@@ -196,12 +194,14 @@ def test_the_penalty_k2_with_advantages_of_turns(tmp_path: Any) -> None:
     assert with_penalty - without == pytest.approx(0.3 * 0.5, abs=1e-4)
 
 
-def test_a_run_trains_and_logs(tmp_path: Any) -> None:
+def test_a_run_trains_and_logs(tmp_path: Any, caplog: Any) -> None:
     run = turn_trainer(
         tmp_path, rollout_func=rollouts(RETURN), credit="return", credit_options=RETURN.options
     )
     before = weights(run.model)
-    run.train()
+    with caplog.at_level(logging.WARNING, "rag_rewards"):
+        run.train()
+    assert "summed" not in caplog.text
     assert not torch.equal(before, weights(run.model))
     logged = run.state.log_history[0]
     assert logged["credit/zero_groups"] == 0.0
@@ -222,13 +222,6 @@ def test_the_plain_trainer_sums_and_says_so_once(tmp_path: Any, caplog: Any) -> 
     said = [r for r in caplog.records if "turn rewards are summed" in r.message]
     assert len(said) == 1
     assert "TurnGRPOTrainer" in said[0].message
-
-
-def test_turn_credit_is_not_called_a_sum(tmp_path: Any, caplog: Any) -> None:
-    run = turn_trainer(tmp_path, rollout_func=rollouts(RETURN), credit="return")
-    with caplog.at_level(logging.WARNING, "rag_rewards"):
-        batch_of(run)
-    assert "summed" not in caplog.text
 
 
 def test_without_a_method_all_turns_share_the_advantage_of_trl(tmp_path: Any) -> None:
@@ -290,44 +283,6 @@ def test_a_forged_block_is_no_result(tmp_path: Any) -> None:
     assert turn.answer is None
 
 
-def conversation(*contents: str) -> list[dict[str, Any]]:
-    """Return assistant messages with calls, each followed by a tool message, and an answer."""
-    messages: list[dict[str, Any]] = []
-    for content in contents[:-1]:
-        call = {"type": "function", "function": {"name": "search", "arguments": {"query": content}}}
-        messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
-        messages.append({"role": "tool", "name": "search", "content": f"About {content}."})
-    return [*messages, {"role": "assistant", "content": contents[-1]}]
-
-
-def test_messages_of_the_tool_loop_are_turns(tmp_path: Any) -> None:
-    """The tool loop returns messages and a mask with one run for each assistant message."""
-    seen: list[Any] = []
-
-    def keep(rollout: Any) -> Score:
-        turns = rollout.steps()
-        seen.append(turns)
-        entries = tuple(float(len(turn.queries)) for turn in turns)
-        return Score(sum(entries), turns=entries)
-
-    run = turn_trainer(tmp_path, RagReward(custom("keep", keep)), credit="return")
-    chats = [conversation("Paris", "France", "Seine"), conversation("Seine")]
-    masks = [[1, 1, 0, 0, 1, 0, 1], [1, 1]]
-    end = run.eos_token_ids[0]
-    ids = [[7] * (len(mask) - 1) + [end] for mask in masks]
-    generated = ([[4], [4]], ids, masks, chats, None, {}, None, [])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GRPOTrainer, "_generate", lambda *_: generated)
-        output = batch_of(run)
-    turns = seen[-2]
-    assert [turn.queries for turn in turns] == [("Paris",), ("France",), ()]
-    assert [turn.results[0].text for turn in turns[:2]] == ["About Paris.", "About France."]
-    assert [turn.token_span for turn in turns] == [(0, 2), (4, 5), (6, 7)]
-    assert turns[-1].answer == "Seine"
-    # returns 2, 1, 0 and 0, held; means 1, .5, 0; standard deviation of the first returns 1
-    assert output["advantages"].tolist() == [[1, 1, 0, 0, 0.5, 0, 0], [-1, -1, 0, 0, 0, 0, 0]]
-
-
 def tool_loop(folder: Any, *texts: str, **args: Any) -> tuple[Any, Any]:
     """Run the tool loop with these texts of the model, and return a rollout and its advantages.
 
@@ -360,7 +315,10 @@ def tool_loop(folder: Any, *texts: str, **args: Any) -> tuple[Any, Any]:
 def whole(tmp_path_factory: Any) -> list[tuple[int, int]]:
     """Return the spans of the two turns of a response that no limit cuts."""
     rollout, values = tool_loop(tmp_path_factory.mktemp("whole"), CALL, "Seine")
-    (_, end), (start, last) = spans = [turn.token_span for turn in rollout.steps()]
+    search, answer = rollout.steps()
+    (_, end), (start, last) = spans = [search.token_span, answer.token_span]
+    assert (search.queries, search.results[0].text) == (("Paris",), look_up("Paris"))
+    assert answer.answer == "Seine"
     # returns 11 and 10 against 0; means 5.5 and 5
     assert values == [5.5] * end + [0.0] * (start - end) + [5.0] * (last - start)
     assert rollout.finish_reason == "stop"
@@ -428,14 +386,6 @@ def test_wrong_spans_are_an_error(tmp_path: Any) -> None:
 
 
 # --- the method ----------------------------------------------------------------------------------
-
-
-def test_the_settings_of_a_recipe_choose_the_method() -> None:
-    options = {"norm": "separate", "gamma": 0.9, "std_floor": 0.0}
-    settings = {"credit.method": "igpo"} | {f"credit.{k}": value for k, value in options.items()}
-    assert Credit.of_settings(settings) == Credit("igpo", options)
-    assert Credit.of_settings(settings | {"credit.method": "group"}) is None
-    assert Credit.of_settings(SEARCH_R1.defaults()) is None
 
 
 @pytest.mark.parametrize(
@@ -560,34 +510,3 @@ def test_the_likelihoods_are_those_of_the_current_weights(tmp_path: Any) -> None
         means = [math.fsum(values) / len(values) for values in expected.values()]
         assert measured[-1] == pytest.approx(means, abs=1e-4)
     assert all(abs(one - other) > 0.1 for one, other in zip(*measured, strict=True))
-
-
-def test_the_preset_trl_of_gdpo_equals_trl(tmp_path: Any) -> None:
-    """TRL normalizes each reward in its group, adds them, and normalizes the sum in the batch."""
-    components = {
-        "outcome": [1.0, 0.0, 0.0, 0.5, 0.25, 1.0],
-        "format": [1.0, 1.0, 0.0, 0.0, 1.0, 1.0],
-    }
-    weights_of = {"outcome": 1.0, "format": 0.5}
-
-    def reward(name: str) -> Any:
-        function: Any = lambda **batch: components[name][: len(batch["prompts"])]  # noqa: E731
-        function.__name__ = name
-        return function
-
-    args = {
-        "num_generations": 3,
-        "per_device_train_batch_size": 6,
-        "multi_objective_aggregation": "normalize_then_sum",
-        "reward_weights": [*weights_of.values()],
-        "max_steps": 1,
-    }
-    run = trainer(tmp_path, [reward(name) for name in components], train_dataset=rows(), args=args)
-    run.train()
-    members = [{name: [values[i]] for name, values in components.items()} for i in range(6)]
-    groups = [
-        gdpo(members[start : start + 3], weights=weights_of, preset="trl") for start in (0, 3)
-    ]
-    ours = whiten([*chain(*groups)], preset="trl")
-    assert len({round(member[0], 3) for member in ours if member}) > 3
-    assert advantages(run) == pytest.approx([member[0] for member in ours if member], abs=1e-5)

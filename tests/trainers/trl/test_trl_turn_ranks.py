@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import WAIT_SECONDS
 from rank_turns import MEMBERS
 from test_trl_turn_credit import OTHER, OWN, spans_of
+from trl_runs import reports_of_ranks
 
 from rag_rewards.training.credit import return_to_go, spread
 
@@ -20,18 +15,7 @@ from rag_rewards.training.credit import return_to_go, spread
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: Any) -> list[dict[str, Any]]:
     """Return the reports of two processes of data-parallel training over gloo."""
-    folder = tmp_path_factory.mktemp("turn ranks")
-    script = Path(__file__).with_name("rank_turns.py")
-    launch = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
-    ran = subprocess.run(
-        [sys.executable, *launch, str(script), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return [json.loads((folder / f"rank{i}.json").read_text()) for i in range(2)]
+    return reports_of_ranks("rank_turns.py", tmp_path_factory.mktemp("turn ranks"))
 
 
 def test_each_rank_trains_on_the_credit_of_the_whole_group(ranks: list[dict[str, Any]]) -> None:

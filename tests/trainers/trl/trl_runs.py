@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.resources import files
@@ -90,6 +93,22 @@ def says(*texts: str) -> Any:
         }
 
     return rollout
+
+
+def reports_of_ranks(script: str, folder: Path) -> list[dict[str, Any]]:
+    """Return the reports of two processes of data-parallel training over gloo."""
+    from processes import WAIT_SECONDS  # the script of a rank cannot import it
+
+    launch = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
+    ran = subprocess.run(
+        [sys.executable, *launch, str(Path(__file__).with_name(script)), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return [json.loads((folder / f"rank{i}.json").read_text()) for i in range(2)]
 
 
 # --- the tool loop of TRL ------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from component_groups import BATCHES, ComponentBatch
+from rag_rewards_adapters.verl.credit import SIGNAL, TurnCredit
 from rag_rewards_adapters.verl_sampler import RagReplayBuffer
-from rag_rewards_adapters.verl_turns import SIGNAL, TurnCredit
 
 from rag_rewards import Score, custom, recipe
 from rag_rewards.errors import UsageError
@@ -59,7 +59,7 @@ def advantages_of(batch: ComponentBatch) -> torch.Tensor:
     credit = TurnCredit.of(config_of(batch))
     mask = masks_of(batch)
     scores = [[Score(0.0, member) for member in group] for group in batch.groups]
-    own = [value[0] for group in scores for value in credit.advantages(group, [])]
+    own = [value[0] for group in scores for value in credit.advantages(group, []) or [[0.0]]]
     data = DataProto(
         batch=TensorDict(
             {
@@ -184,9 +184,12 @@ def test_a_flat_group_has_no_signal(monkeypatch, folder):  # noqa: F811
         ),
         ((OPTIONS[0], "+algorithm.gdpo_reward_keys=accuracy"), r"gdpo_reward_keys=\[NAME,NAME\]"),
         ((OPTIONS[0], "+algorithm.gdpo_reward_keys=[format,format]"), "each component once"),
-        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1]"), "1 weights for 2 components"),
-        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,nan]"), "list of finite numbers"),
-        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,high]"), "list of finite numbers"),
+        (
+            (*OPTIONS, "+algorithm.gdpo_reward_weights=[1]"),
+            "one weight for each of the 2",
+        ),
+        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,nan]"), "weights.format=nan: set a finite"),
+        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,high]"), "Expected `float`, got `str`"),
         ((*OPTIONS, "algorithm.filter_groups.enable=True"), f"metric={SIGNAL}"),
     ],
 )
@@ -200,11 +203,12 @@ def test_wrong_settings_are_named(monkeypatch, folder, caplog, options, why):  #
 
 def test_acc_requires_a_recipe_that_defines_a_correct_answer() -> None:
     """The advantage of a component without any value would be 0."""
-    credit = TurnCredit.of({"adv_estimator": "rag_gdpo", "gdpo_reward_keys": ["acc"]})
-    credit.check_components(recipe("arena"))
+    algorithm = {"adv_estimator": "rag_gdpo", "gdpo_reward_keys": ["acc"]}
+    config = OmegaConf.create({"algorithm": algorithm, "trainer": {"use_v1": True}})
+    TurnCredit.of_training(config, recipe("arena"))
     own = custom("own", lambda rollout: 1.0)
     with pytest.raises(UsageError, match=r"no component 'acc'.*own has "):
-        credit.check_components(own)
+        TurnCredit.of_training(config, own)
 
 
 def test_a_reward_worker_refuses_an_estimator_of_the_loop(folder):  # noqa: F811
@@ -258,8 +262,10 @@ def test_stages_with_different_credit_require_a_method() -> None:
     algorithm = {"adv_estimator": "rag_turn_given"}
     with pytest.raises(UsageError, match=r"different credit: set \+algorithm\.rag_turn\.method"):
         TurnCredit.of(algorithm, stages)
-    assert TurnCredit.of(algorithm | {"rag_turn": {"method": "return"}}, stages).method == "return"
-    assert TurnCredit.of(algorithm, stages[1:] * 2).method == "return"
+    given = TurnCredit.of(algorithm | {"rag_turn": {"method": "return"}}, stages)
+    for credit in (given, TurnCredit.of(algorithm, stages[1:] * 2)):
+        assert credit.method is not None
+        assert credit.method.method == "return"
     discounted = recipe("stepsearch", {"credit.gamma": 0.5}).settings
     with pytest.raises(UsageError, match=r"set \+algorithm\.rag_turn\.gamma=0\.5"):
         TurnCredit.of({"adv_estimator": "rag_turn_return"}, [stages[1], discounted])

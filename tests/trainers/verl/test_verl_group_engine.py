@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import v1_trainer as v1
 from omegaconf import OmegaConf
-from rag_rewards_adapters import verl_engine
-from rag_rewards_adapters.verl_engine import VerlEnginePolicy
+from rag_rewards_adapters.verl import engine as verl_engine
+from rag_rewards_adapters.verl.engine import VerlEnginePolicy
 from tiny_models import make_model, make_tokenizer, naive
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 

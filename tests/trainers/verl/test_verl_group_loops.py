@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 import v1_trainer as v1
-from rag_rewards_adapters import engine_policy, verl_group
+from rag_rewards_adapters import engine_policy
+from rag_rewards_adapters.verl.rows import RolloutReader
 from tensordict import NonTensorData
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
@@ -323,14 +324,7 @@ def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry,
 
 
 def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
-    rollouts = []
-    read = verl_group.RagGroupAgentLoop._last_response
-
-    def spy(self, output, columns):
-        rollouts.append(read(self, output, columns))
-        return rollouts[-1]
-
-    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_last_response", spy)
+    rollouts = rollouts_of(monkeypatch)
     template = v1.TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
     config = v1.configuration(folder, "naive-grpo")
     config.actor_rollout_ref.model.custom_chat_template = template
@@ -344,13 +338,13 @@ def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
 
 def rollouts_of(monkeypatch):
     """Return a list that receives each rollout that the agent loop reads."""
-    rollouts = []
-    read = verl_group.RagGroupAgentLoop._last_response
-    monkeypatch.setattr(
-        verl_group.RagGroupAgentLoop,
-        "_last_response",
-        lambda self, output, columns: rollouts.append(read(self, output, columns)) or rollouts[-1],
-    )
+    rollouts, read = [], RolloutReader.of_output
+
+    async def spy(*arguments):
+        rollouts.append(await read(*arguments))
+        return rollouts[-1]
+
+    monkeypatch.setattr(RolloutReader, "of_output", spy)
     return rollouts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from rag_rewards_adapters import verl_sampler
+from rag_rewards_adapters.verl import sampler as verl_sampler
 from rag_rewards_adapters.verl_sampler import RagReplayBuffer, RagReplayBufferAsync
 from verl.trainer.ppo.v1 import replay_buffer
 

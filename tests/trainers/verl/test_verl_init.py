@@ -9,20 +9,14 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from start_scripts import (
-    COMPONENTS,
-    RECIPES,
-    SEARCH_RECIPES,
-    assert_search_engine_is_required,
-    assert_settings_exist,
-    assert_unknown_setting_is_named,
+from start_scripts import (  # noqa: F401
+    test_an_unknown_setting_is_named,
+    test_the_script_of_a_search_agent_requires_a_search_engine,
+    test_the_trainer_accepts_components,
+    test_the_trainer_accepts_every_setting,
+    trainer,
     written_settings,
 )
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_trainer_accepts_every_setting(tmp_path: Path, recipe: str) -> None:
-    assert_settings_exist("verl", recipe, tmp_path / "run")
 
 
 def test_a_script_without_validation_logs_components(tmp_path: Path) -> None:
@@ -57,16 +51,3 @@ def test_hydra_reads_paths_unchanged(tmp_path: Path, name: str) -> None:
         config = compose("ppo_trainer", overrides=shlex.split(array, comments=True))
     assert config.data.train_files == config.actor_rollout_ref.model.path == name
     assert config.reward.custom_reward_function.reward_kwargs.judge_model == name
-
-
-def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
-    assert_unknown_setting_is_named("verl", tmp_path / "run")
-
-
-def test_the_trainer_accepts_components(tmp_path: Path) -> None:
-    assert_settings_exist("verl", "search-r1", tmp_path / "run", *COMPONENTS)
-
-
-@pytest.mark.parametrize("recipe", SEARCH_RECIPES)
-def test_the_script_of_a_search_agent_requires_a_search_engine(tmp_path: Path, recipe: str) -> None:
-    assert_search_engine_is_required("verl", recipe, tmp_path / "run")

@@ -10,7 +10,7 @@ import pytest
 import ray
 import v1_trainer as v1
 from judge_server import JudgeServer, Reply
-from rag_rewards_adapters.verl_config import check_training
+from rag_rewards_adapters.verl.config import RewardOptions
 
 from rag_rewards.errors import BackendError, DataError, GroupError, UsageError
 
@@ -96,9 +96,9 @@ def test_a_row_without_a_supporting_document_is_named_before_training(files: Any
     rows = [v1.question(name) for name in NAMES]
     rows[4]["reward_model"]["ground_truth"] = json.dumps({"answers": "Seine", "supporting": ["99"]})
     bad = v1.write(files.folder / "bad.parquet", rows)
-    check_training(composed(files, "arena"))
+    RewardOptions.of_training(composed(files, "arena"))
     with pytest.raises(DataError, match=r"row Vernon \(4 of .*bad\.parquet\): supporting.*'99'"):
-        check_training(composed(files, "arena", data=bad))
+        RewardOptions.of_training(composed(files, "arena", data=bad))
 
 
 def test_the_trainer_checks_its_rows_before_it_loads_a_model(files: Any) -> None:
@@ -117,8 +117,8 @@ def test_the_trainer_checks_its_rows_before_it_loads_a_model(files: Any) -> None
 
 def test_a_missing_judge_is_named_before_training(files: Any) -> None:
     with pytest.raises(UsageError, match="truthrl requires a model of the kind judge: set judge="):
-        check_training(composed(files, "truthrl"))
-    check_training(composed(files, "truthrl", f"+{KWARGS}.settings.verifier=exact"))
+        RewardOptions.of_training(composed(files, "truthrl"))
+    RewardOptions.of_training(composed(files, "truthrl", f"+{KWARGS}.settings.verifier=exact"))
 
 
 def test_a_judge_that_does_not_answer_is_reported_before_training(files: Any) -> None:
@@ -135,17 +135,17 @@ def test_a_judge_that_does_not_answer_is_reported_before_training(files: Any) ->
 
 
 def test_a_missing_policy_is_named_before_training(files: Any) -> None:
-    check_training(composed(files, "ctrl-rag"))
+    RewardOptions.of_training(composed(files, "ctrl-rag"))
     with pytest.raises(UsageError, match="kind policy: use the policy's own rollout engine"):
-        check_training(composed(files, "ctrl-rag", f"{LOOP}=single_turn_agent"))
+        RewardOptions.of_training(composed(files, "ctrl-rag", f"{LOOP}=single_turn_agent"))
 
 
 def test_a_recipe_with_models_requires_whole_groups(files: Any) -> None:
     plain = (*judged("http://localhost:1"), f"{LOOP}=single_turn_agent")
     own = (f"{BUFFER}.name=null", f"{BUFFER}.path=null")
-    check_training(composed(files, "truthrl", *plain))
-    check_training(composed(files, "truthrl", *own, *judged("http://localhost:1")))
+    RewardOptions.of_training(composed(files, "truthrl", *plain))
+    RewardOptions.of_training(composed(files, "truthrl", *own, *judged("http://localhost:1")))
     asynchronous = "trainer.v1.trainer_mode=colocate_async"
-    check_training(composed(files, "truthrl", *plain, *own, asynchronous))
+    RewardOptions.of_training(composed(files, "truthrl", *plain, *own, asynchronous))
     with pytest.raises(UsageError, match=r"train on the other rollouts.*rag_group.*RagReplayBuf"):
-        check_training(composed(files, "truthrl", *plain, *own))
+        RewardOptions.of_training(composed(files, "truthrl", *plain, *own))

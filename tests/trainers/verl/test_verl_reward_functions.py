@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import rag_rewards_adapters.verl
-from rag_rewards_adapters.verl import compute_score
+from rag_rewards_adapters.verl import compute_score, reward_function
 from reward_batches import (
     DOCUMENTS,
     GOLD,
@@ -81,7 +81,7 @@ def test_a_recipe_with_models_is_refused() -> None:
 def test_the_coroutine_sends_concurrent_judge_requests(
     folder: Path, tokenizer: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(rag_rewards_adapters.verl, "version", lambda _: "0.8.0")
+    monkeypatch.setattr(reward_function, "version", lambda _: "0.8.0")
 
     def judge(request: Any) -> Reply:
         verdict = int("Garonne" in request.material)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,15 +13,12 @@ import numpy as np
 import pytest
 import ray
 import torch
-from growth import assert_linear
 from ray_nodes import start_ray
 from reward_batches import (
     DOCUMENTS,
     GOLD,
     KWARGS,
     QUESTION,
-    JudgeServer,
-    Reply,
     ResponseRow,
     batch_of,
     config_with_manager,
@@ -30,9 +26,7 @@ from reward_batches import (
 )
 from verl import DataProto
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
-from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.metric_utils import process_validation_metrics
-from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import extract_reward
 
@@ -179,63 +173,3 @@ def test_errors_in_ray_name_the_row_and_the_setting(tokenizer: Any, loop: Any, a
     rows[1].ground_truth = {"answers": ["Seine"]}
     with pytest.raises(rr.DataError, match="row 1: supporting: missing"):
         loop(arena).compute_rm_score(batch_of(tokenizer, rows))
-
-
-def test_the_error_of_a_missing_agent_loop_in_ray(folder: Path, tokenizer: Any, loop: Any) -> None:
-    """A column `agent_name` of the data has chosen another loop."""
-    chosen = "actor_rollout_ref.rollout.agent.default_agent_loop=rag_group"
-    bypassed = loop(config_with_manager(folder, f"{KWARGS}.recipe=ctrl-rag", chosen))
-    with pytest.raises(rr.UsageError, match="default_agent_loop=rag_group"):
-        bypassed.compute_rm_score(batch_of(tokenizer, groups((RIGHT, RIGHT))))
-
-
-def test_every_worker_sends_judge_requests(folder: Path, tokenizer: Any, loop: Any) -> None:
-    def judge(request: Any) -> Reply:
-        verdict = int("Garonne" in request.material)
-        return Reply(text=json.dumps({"explanation": "", "score": verdict}))
-
-    with JudgeServer(judge) as server:
-        flags = ("recipe=truthrl", f"judge={server.url}", "judge_model=tiny")
-        judged = loop(config_with_manager(folder, *(f"{KWARGS}.{flag}" for flag in flags)))
-        responses = ("\\boxed{Garonne}", "\\boxed{Loire}", "\\boxed{I don't know}")
-        result = judged.compute_rm_score(batch_of(tokenizer, groups(responses, ("\\boxed{Po}",))))
-        assert result.batch["rm_scores"].sum(-1).tolist() == [1.0, -1.0, 0.0, -1.0]
-        assert len(server.requests) == 6  # three answers, two gold aliases
-        server.behaviour = lambda _: Reply(status=401)
-        with pytest.raises(rr.BackendError, match="row 0"):
-            judged.compute_rm_score(batch_of(tokenizer, groups(("\\boxed{Rhine}",) * 2)))
-
-
-def test_padding_rows_do_not_change_advantages(tokenizer: Any) -> None:
-    rows = groups(TEXTS[:2])
-    batch = batch_of(tokenizer, rows, pad=0)
-    real = {name: batch.batch[name][0] for name in ("prompts", "responses", "attention_mask")}
-    real["num_turns"] = 2
-    sample, _ = construct_minimal_padding_template(real, {}, tokenizer.eos_token_id)
-    width = batch.batch["responses"].shape[1]
-    rewards, mask = torch.zeros(4, width), torch.ones(4, width)
-    rewards[0, -1], rewards[1, -1] = 13.0, 2.0
-    for i in (2, 3):  # as in a padded tensor: one masked token, no reward
-        mask[i] = 0
-        mask[i, : len(sample["response_mask"])] = sample["response_mask"]
-        rewards[i, : len(sample["rm_scores"])] = sample["rm_scores"]
-    prompts = np.array(["a", "a", "pad-x", "pad-x"], dtype=object)
-    estimate = core_algos.get_adv_estimator_fn("rag_grpo_clip_std")
-    values, _ = estimate(
-        token_level_rewards=rewards, response_mask=mask, index=prompts, config=None
-    )
-    assert values[:2, 0].tolist() == group_advantages([13.0, 2.0])
-    assert values[2:].abs().sum() == 0
-
-
-def test_the_advantages_of_ten_thousand_rows_take_linear_time() -> None:
-    from rag_rewards_adapters.verl import grpo_clip_std
-
-    def compute(count: int) -> None:
-        rewards = torch.rand(count, 8)
-        index = np.repeat(np.array([f"p{i}" for i in range(count // 8)], dtype=object), 8)
-        values, _ = grpo_clip_std(rewards, torch.ones(count, 8), index)
-        sums = rewards.sum(-1)
-        assert values[:8, 0].tolist() == pytest.approx(group_advantages(sums[:8].tolist()))
-
-    assert_linear(compute, 10_240)

@@ -18,6 +18,7 @@ from test_verl_group_loops import (  # noqa: F401
     folder,
     infos_of,
     registry,
+    rollouts_of,
     run_worker,
     with_tools,
 )
@@ -27,13 +28,14 @@ from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from rag_rewards_adapters import verl_group
-from rag_rewards_adapters.verl_turns import TurnCredit, with_token_values
+from rag_rewards_adapters.verl.credit import TurnCredit
+from rag_rewards_adapters.verl.rows import RolloutReader
+from rag_rewards_adapters.verl.turn_output import TurnOutput
 from turn_groups import GROUPS, GROUPS_BY_NAME, TurnGroup
 
 from rag_rewards.errors import UsageError
 from rag_rewards.recipes.search_r1 import SEARCH_R1
-from rag_rewards.training.credit import gdpo, place, whiten
+from rag_rewards.training.credit import place
 
 OWN, OTHER = 2, 3
 """Own tokens of each turn, and tokens of the environment after it."""
@@ -106,13 +108,6 @@ def test_given_advantages_pass_through() -> None:
     assert rows[0] == pytest.approx([0, 0.4, 0, 0, 0, 0, -0.2, 0, 0, 0])
 
 
-def test_grpo_of_verl_sums_the_turns() -> None:
-    rows = advantages("grpo", {"q": RETURN.rewards})
-    mean, deviation = (2.9 - 0.2) / 2, 3.1 / 2**0.5
-    expected = [(2.9 - mean) / deviation] * 3
-    assert of_turns(rows, [3])[0] == pytest.approx(expected, abs=1e-4)
-
-
 def test_a_group_of_one_has_no_advantage() -> None:
     assert not any(advantages("rag_turn_igpo", {"q": [(0.5, 1.0)]})[0])
 
@@ -137,7 +132,7 @@ def test_rewards_of_turns_are_at_their_last_own_tokens() -> None:
     )
     output.extra_fields["reward_extra_info"] = {"searches": 1.0}
     values = place((0.27, 1.0), [(0, 3), (7, 9)], 9)
-    fields = with_token_values(output, values).as_dict()
+    fields = TurnOutput.of(output, values).as_dict()
     assert fields["rm_scores"].tolist() == pytest.approx([0, 0, 0.27, 0, 0, 0, 0, 0, 1])
     plain = output.as_dict()
     assert fields["rm_scores"].dtype == plain["rm_scores"].dtype
@@ -198,13 +193,13 @@ def test_tool_turns_get_their_rewards(monkeypatch, folder, tmp_path, registry, c
 
 def test_queries_and_results_come_from_the_tools(monkeypatch, folder, tmp_path, registry):  # noqa: F811
     seen = []
-    read = verl_group.turn_fields
+    read = RolloutReader._turn_fields
 
-    async def spy(output, **options):
-        seen.append(await read(output, **options))
+    async def spy(*arguments):
+        seen.append(await read(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr(verl_group, "turn_fields", spy)
+    monkeypatch.setattr(RolloutReader, "_turn_fields", spy)
     run_group(monkeypatch, folder, tmp_path, SEARCHES)
     conversations = [fields["response"] for fields in seen]
     assert {len(messages) for messages in conversations} <= {1, 3, 5}
@@ -235,13 +230,7 @@ def cut(monkeypatch, folder, tmp_path, registry):  # noqa: F811
 
     It returns the rewards of the tokens of each turn, and the rollout that the recipe reads.
     """
-    read, rollouts = verl_group.RagGroupAgentLoop._rollout, []
-
-    async def spy(self, state, output, columns):
-        rollouts.append(await read(self, state, output, columns))
-        return rollouts[-1]
-
-    monkeypatch.setattr(verl_group.RagGroupAgentLoop, "_rollout", spy)
+    rollouts = rollouts_of(monkeypatch)
 
     def run(**limits):
         config = with_tools(
@@ -478,26 +467,6 @@ def test_an_estimator_with_other_options_than_the_recipe_is_refused() -> None:
     with pytest.raises(UsageError, match=r"set \+algorithm\.rag_turn\.norm=separate"):
         TurnCredit.of(algorithm, [settings])
     same = config_of({"norm": "separate"}, adv_estimator="rag_turn_igpo")
-    assert TurnCredit.of(same, [settings]).options == {"norm": "separate"}
+    assert TurnCredit.of(same, [settings]).method.options == {"norm": "separate"}
     given = config_of(adv_estimator="rag_turn_given")
-    assert TurnCredit.of(given, [settings]).credit().options["norm"] == "separate"
-
-
-def test_the_preset_verl_of_gdpo_equals_verl() -> None:
-    components = {"outcome": [1.0, 0.0, 0.0, 0.5], "format": [1.0, 1.0, 0.0, 0.0]}
-    lengths = [3, 1, 2, 3]
-    mask = torch.tensor([[1] * n + [0] * (3 - n) for n in lengths])
-    expected, _ = core_algos.compute_gdpo_outcome_advantage(
-        token_level_rewards=torch.zeros(4, 3),
-        response_mask=mask,
-        index=np.array(["q"] * 4, dtype=object),
-        config=config_of(gdpo_reward_keys=[*components]),
-        non_tensor_batch={name: np.array(values) for name, values in components.items()},
-        batch={
-            "prompts": torch.zeros(4, 1),
-            "attention_mask": torch.cat([torch.ones(4, 1, dtype=torch.int64), mask], dim=1),
-        },
-    )
-    members = [{name: [column[i]] for name, column in components.items()} for i in range(4)]
-    ours = whiten(gdpo(members, preset="verl"), [[n] for n in lengths], preset="verl")
-    assert expected[:, 0].tolist() == pytest.approx([member[0] for member in ours], abs=1e-5)
+    assert TurnCredit.of(given, [settings]).method.options["norm"] == "separate"
