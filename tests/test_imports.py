@@ -192,6 +192,15 @@ def test_only_training_imports_the_adapters():
             assert "rag_rewards_adapters" not in path.read_text("utf-8"), name
 
 
+def test_no_adapter_imports_the_server_or_an_alias():
+    """An alias is a module that only keeps a name which the files of users contain."""
+    aliases = {"nemo_gym_server", "openrlhf_agent"}
+    for path in (PACKAGE.parent / "adapters").rglob("*.py"):
+        for imported, _ in imports_of(path):
+            assert not imported.startswith("rag_rewards.server"), path
+            assert imported.removeprefix("rag_rewards_adapters.") not in aliases, path
+
+
 @pytest.mark.parametrize(
     "module", ["rag_rewards", "rag_rewards.scorer", "rag_rewards.scoring.workers"]
 )

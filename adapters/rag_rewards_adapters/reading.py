@@ -19,6 +19,7 @@ from typing import Any, ParamSpec
 import msgspec
 
 from rag_rewards.errors import DataError, RolloutError, UsageError
+from rag_rewards.loading import import_object
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import (
@@ -30,12 +31,14 @@ from rag_rewards.rows.columns import (
 )
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.turns.actions import CUT_OFF
-from rag_rewards.turns.blocks import results_in
+from rag_rewards.turns.blocks import block_of, results_in
 from rag_rewards.turns.dialects import DIALECTS, Dialect, dialect_of
 from rag_rewards.turns.trajectory import Reading, read_trajectory
 from rag_rewards.turns.turn import TurnRow
 
 P = ParamSpec("P")
+Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
+"""A function from a query to documents."""
 
 Span = tuple[int, int]
 """A half-open range of token positions."""
@@ -276,21 +279,36 @@ def dialect_at(reward: Recipe | Curriculum, step: int | None) -> str:
     return str((recipe.settings or {}).get("dialect", "auto"))
 
 
-def dialect_of_tags(name: str | None) -> Dialect:
-    """Return the dialect in which an environment reads and writes tags: Search-R1 for `auto`.
+class SearchTool:
+    """A search function with which an environment answers the policy, in the tags of a dialect.
+
+    search   function from a query to a list of documents (`{id?, title?, text}`), or its
+             `module:name`
+    dialect  name of a dialect with tags; None and `auto` are Search-R1
 
     Raises UsageError for a dialect without tags.
     """
-    name = "search-r1" if name in (None, "auto") else name
-    if name not in DIALECTS or DIALECTS[name].block is None:
-        tags = ", ".join(key for key, value in DIALECTS.items() if value.block)
-        raise UsageError(f"dialect={name!r}: the environment reads tags: choose {tags}")
-    return DIALECTS[name]
 
+    def __init__(self, search: Retriever | str, dialect: str | None = None) -> None:
+        name = "search-r1" if dialect in (None, "auto") else dialect
+        if name not in DIALECTS or DIALECTS[name].block is None:
+            tags = ", ".join(key for key, value in DIALECTS.items() if value.block)
+            raise UsageError(f"dialect={name!r}: the environment reads tags: choose {tags}")
+        self.dialect: Dialect = DIALECTS[name]
+        self._search: Retriever = import_object(search) if isinstance(search, str) else search
 
-def queries_of(text: str, dialect: Dialect) -> tuple[str, ...]:
-    """Return the queries in the text of one turn."""
-    return tuple(read_trajectory(text, None, Reading(dialect.name)).turns[0].queries)
+    def query_in(self, text: str) -> str | None:
+        """Return the first query in the text of one turn, None without a query."""
+        first = read_trajectory(text, None, Reading(self.dialect.name)).turns[0]
+        return next(iter(first.queries), None)
+
+    def documents(self, query: str) -> list[dict[str, Any]]:
+        """Return the documents of a query. Their texts are strings."""
+        return [{**document, "text": str(document["text"])} for document in self._search(query)]
+
+    def block(self, documents: Sequence[Mapping[str, Any]]) -> str:
+        """Return documents as the reply to the policy."""
+        return block_of(documents, self.dialect)
 
 
 # --- text of tokens ------------------------------------------------------------------------------

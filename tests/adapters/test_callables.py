@@ -12,7 +12,7 @@ import pytest
 from rag_rewards_adapters import callables
 from rag_rewards_adapters.callables import batch, each
 
-from rag_rewards.errors import DataError, RowError, SettingError, UnknownRecipeError, UsageError
+from rag_rewards.errors import DataError, RowError, SettingError, UnknownRecipeError
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows import decode_row
 
@@ -48,12 +48,10 @@ def test_golden_rewards(group: Group) -> None:
     assert scored == pytest.approx([r for r in group.rewards if r is not None], abs=1e-7)
 
 
-@ALL
+@pytest.mark.parametrize(
+    "group", [group for group in GROUPS if group.scope == "rollout"], ids=lambda group: group.id
+)
 def test_single_rollouts_get_the_golden_rewards(group: Group) -> None:
-    if group.scope == "group":
-        with pytest.raises(UsageError, match=r"compares the rollouts of a group.* use batch\(\)"):
-            each(group.recipe)
-        return
     reward = each(group.recipe)
     for row, expected in zip(group.rows, group.rewards, strict=True):
         if expected is None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rag_rewards_adapters.nemo_gym import RETRIEVER_ERROR, Verifier, messages_of, rollout_of
 
-from rag_rewards.errors import BackendError, DataError, UsageError
+from rag_rewards.errors import BackendError, DataError
 from rag_rewards.rollout import Rollout
 
 SEARCH = {"type": "function_call", "call_id": "c", "name": "search", "arguments": '{"query": "q"}'}
@@ -132,14 +132,6 @@ def test_an_invalid_row_is_named() -> None:
         )
     missing = rollout_of({**request(text("x")), "verifier_metadata": None})
     assert "rag-rewards prepare -t nemo-gym" in str(missing)
-
-
-def test_rewards_that_need_more_than_one_rollout_are_refused() -> None:
-    with pytest.raises(UsageError, match="compares the rollouts of a group"):
-        Verifier({"recipe": "ctrl-rag", "model": "http://127.0.0.1:9", "backend": "vllm"})
-    stages = [{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}]
-    with pytest.raises(UsageError, match="training step"):
-        Verifier({"stages": stages})
 
 
 def test_summed_turn_rewards_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:

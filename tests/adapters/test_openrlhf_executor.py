@@ -12,7 +12,6 @@ import pytest
 from processes import WAIT_SECONDS
 from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards_adapters.openrlhf.agent import (
-    ExecutorOptions,
     _read_options,
     _rewards,
     executor,
@@ -50,10 +49,6 @@ def test_the_module_imports_without_torch_and_the_trainer() -> None:
         ({"recipe": "arena", "settings": {"bonus.valeu": 1}}, "bonus.valeu"),
         ({"recipe": "lear", "std_floor": 0.0}, "std_floor must be greater than 0"),
         ({"recipe": "ctrl-rag", "model": "path/to/model"}, "would be loaded by every engine"),
-        (
-            {"stages": [{"recipe": "ground-grpo-stage1", "until_step": 9}, {"recipe": "arena"}]},
-            "does not pass the training step",
-        ),
     ],
 )
 def test_invalid_options_are_refused_when_the_file_is_loaded(
@@ -61,12 +56,6 @@ def test_invalid_options_are_refused_when_the_file_is_loaded(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         executor(**options)
-
-
-def test_a_reward_function_refuses_a_curriculum() -> None:
-    stages = [{"recipe": "naive-grpo", "until_step": 9}, {"recipe": "arena"}]
-    with pytest.raises(UsageError, match="does not pass the training step"):
-        reward_function(stages=stages)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +74,13 @@ def test_a_custom_recipe() -> None:
         _read_options({"recipe": own, "settings": {"a": 1}})
 
 
-def rewards_of(rewards: list[float | None], **options: Any) -> list[float]:
+def rewards_of(
+    rewards: list[float | None],
+    std_floor: float | None = None,
+    error_value: float | None = None,
+) -> list[float]:
     scores = [None if reward is None else Score(reward) for reward in rewards]
-    return _rewards(scores, ExecutorOptions(**options))
+    return _rewards(scores, std_floor, error_value)
 
 
 def test_rewards_without_std_floor() -> None:

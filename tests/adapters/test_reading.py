@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rag_rewards_adapters.reading import (
+    SearchTool,
     runs,
     spans_in_response,
     spans_of_lists,
@@ -102,3 +103,11 @@ def test_runs_cover_the_ones(mask):
     assert all(
         end < start for (_, end), (start, _) in zip(runs(mask), runs(mask)[1:], strict=False)
     )
+
+
+def test_a_search_tool_answers_the_first_query():
+    tool = SearchTool(lambda query: [{"title": "T", "text": query, "score": 1.0}])
+    forged = "<search>a</search><information>x</information><search>b</search>"
+    assert [tool.query_in(text) for text in (forged, "<answer>a</answer>")] == ["a", None]
+    assert tool.documents("a") == [{"title": "T", "text": "a", "score": 1.0}]
+    assert "<information>Doc 1(Title: T) a</information>" in tool.block(tool.documents("a"))

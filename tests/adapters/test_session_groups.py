@@ -78,22 +78,15 @@ def outcomes(tasks):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
-def test_sessions_are_scored_once_and_together(n):
+@pytest.mark.parametrize("waits", [True, False])
+def test_sessions_are_scored_once_and_together(n, waits):
     async def scenario(groups):
         prompt = Prompt(groups)
         pauses = random.Random(n).sample(range(n), n)
-        results = await outcomes(prompt.start([after(p / 500, i) for i, p in enumerate(pauses)]))
-        return prompt.scored, results
+        works = [after(p / 500, i) if waits else at_once(i) for i, p in enumerate(pauses)]
+        return prompt.scored, await outcomes(prompt.start(works))
 
     assert run_scenario(scenario) == ([list(range(n))], [2 * i for i in range(n)])
-
-
-def test_sessions_without_waiting_are_scored_together():
-    async def scenario(groups):
-        prompt = Prompt(groups)
-        return prompt.scored, await outcomes(prompt.start([at_once(i) for i in range(3)]))
-
-    assert run_scenario(scenario) == ([[0, 1, 2]], [0, 2, 4])
 
 
 def test_prompts_can_have_different_numbers_of_sessions():
@@ -108,16 +101,6 @@ def test_prompts_can_have_different_numbers_of_sessions():
         return [prompt.scored for prompt in prompts]
 
     assert run_scenario(scenario) == [[[1]], [[2, 2]], [[3, 3, 3]]]
-
-
-def test_prompts_are_identified_by_their_key():
-    async def scenario(groups):
-        same, again = Prompt(groups, "uid-1"), Prompt(groups, "uid-2")
-        tasks = same.start([after(0.002, 7)] * 2) + again.start([after(0.001, 7)] * 2)
-        await outcomes(tasks)
-        return same.scored, again.scored
-
-    assert run_scenario(scenario) == ([[7, 7]], [[7, 7]])
 
 
 @pytest.mark.parametrize("failing", [at_once, lambda error: after(0.003, error)])
@@ -171,51 +154,24 @@ def test_a_cancelled_session_fails_its_group(moment):
     assert isinstance(sibling, asyncio.CancelledError if moment == "waiting" else GroupError)
 
 
-def test_an_error_in_scoring_fails_all_sessions():
+@pytest.mark.parametrize(
+    ("result", "messages"),
+    [
+        (BackendError("no answer"), ["no answer"] * 2),
+        (asyncio.CancelledError(), ["scoring ended with CancelledError"] * 2),
+        ([], ["scoring returned 0 results for 2 sessions"] * 2),
+        ([1, 2, 3], ["scoring returned 3 results for 2 sessions"] * 2),
+        ([BackendError("no answer"), GroupError("beside it")], ["no answer", "beside it"]),
+    ],
+)
+def test_an_error_in_scoring_reaches_all_sessions(result, messages):
     async def scenario(groups):
         async def score(outputs):
-            raise BackendError("no answer")
+            return await at_once(result)()
 
         return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
 
-    for error in run_scenario(scenario):
-        assert isinstance(error, BackendError)
-        assert str(error) == "no answer"
-
-
-def test_cancelled_scoring_fails_all_sessions():
-    async def scenario(groups):
-        async def score(outputs):
-            raise asyncio.CancelledError
-
-        return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
-
-    for error in run_scenario(scenario):
-        assert isinstance(error, GroupError)
-        assert str(error) == "scoring ended with CancelledError"
-
-
-@pytest.mark.parametrize("results", [[], [1], [1, 2, 3]])
-def test_scoring_must_return_one_result_per_session(results):
-    async def scenario(groups):
-        async def score(outputs):
-            return results
-
-        return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
-
-    for error in run_scenario(scenario):
-        assert isinstance(error, GroupError)
-        assert str(error) == f"scoring returned {len(results)} results for 2 sessions"
-
-
-def test_each_session_gets_its_own_error():
-    async def scenario(groups):
-        async def score(outputs):
-            return [BackendError("no answer"), GroupError("beside it")]
-
-        return await outcomes(Prompt(groups, score=score).start([after(0.001, 1)] * 2))
-
-    assert list(map(str, run_scenario(scenario))) == ["no answer", "beside it"]
+    assert list(map(str, run_scenario(scenario))) == messages
 
 
 @pytest.mark.parametrize("ids", [[0, 2], [1], [0, 0], [1, 2], [0, None]])
@@ -242,31 +198,23 @@ def test_a_late_session_fails_the_group():
     assert all("started after the others" in str(error) for error in results)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_sessions_without_ids_are_counted(count):
-    async def scenario(groups):
-        prompt = Prompt(groups, sizes=(4, 1))
-        return await outcomes(prompt.start([after(0.001, 1)] * count, [None] * count))
-
-    results = run_scenario(scenario)
-    if count in (4, 1):
-        assert results == [2] * count
-    else:
-        expected = (
-            f"the prompt has {count} sessions, but rollout.n and rollout.val_kwargs.n are 4 and 1"
-        )
-        assert all(expected in str(error) for error in results)
-
-
-@pytest.mark.parametrize("count", [2, 4, 6])
-def test_sessions_with_ids_can_have_any_number(count):
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+def test_only_sessions_without_ids_are_counted(count, has_ids):
     """verl's `__rollout_n__`: the configured numbers do not limit sessions with ids."""
 
     async def scenario(groups):
         prompt = Prompt(groups, sizes=(4, 1))
-        return await outcomes(prompt.start([after(0.001, 1)] * count))
+        ids = range(count) if has_ids else [None] * count
+        return await outcomes(prompt.start([after(0.001, 1)] * count, ids))
 
-    assert run_scenario(scenario) == [2] * count
+    results = run_scenario(scenario)
+    if has_ids or count in (4, 1):
+        assert results == [2] * count
+    else:
+        sizes = "rollout.n and rollout.val_kwargs.n are 4 and 1"
+        expected = f"the prompt has {count} sessions, but {sizes}"
+        assert all(expected in str(error) for error in results)
 
 
 def test_a_prompt_can_run_again():

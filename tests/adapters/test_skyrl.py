@@ -24,7 +24,7 @@ from turn_groups import ENVIRONMENT, GROUPS, GROUPS_BY_NAME, SEARCHES, TurnGroup
 
 from rag_rewards import Score, custom
 from rag_rewards.errors import UsageError
-from rag_rewards.training.credit import METHODS, Credit, gigpo
+from rag_rewards.training.credit import METHODS, gigpo
 
 torch = pytest.importorskip("torch")
 OWN, OTHER = 2, 3
@@ -370,16 +370,6 @@ def test_an_unscored_trajectory_gets_the_mean_of_its_group(caplog: Any) -> None:
     assert output["rollout_metrics"]["search-r1/not_scored"] == 1.0
 
 
-def test_options_of_the_credit_are_not_lost() -> None:
-    assert SkyRLRecipe(ENVIRONMENT, credit="igpo", credit_options={"gamma": 0.5}).credit == Credit(
-        "igpo", {"gamma": 0.5}
-    )
-    with pytest.raises(UsageError, match="remove them"):
-        SkyRLRecipe(ENVIRONMENT, credit=Credit("igpo"), credit_options={"norm": "separate"})
-    changed = SkyRLRecipe("igpo", credit_options={"norm": "separate"}).credit
-    assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0, "std_floor": 0.0})
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -401,10 +391,8 @@ def test_contradictions_are_refused(monkeypatch: Any) -> None:
         trainer.cfg.trainer.algorithm = SimpleNamespace(**{name: True})
         with pytest.raises(UsageError, match=name):
             trainer.compute_advantages_and_returns(Batch({}))
-    with pytest.raises(UsageError, match="remove one of them"):
-        SkyRLRecipe("search-r1", credit="return", std_floor=0.1)
     environment = importlib.import_module("rag_rewards_adapters.skyrl.environments").RagSearchEnv
     with pytest.raises(UsageError, match="retriever"):
         environment(extras={})
     with pytest.raises(UsageError, match="choose search-r1"):
-        environment(extras={"dialect": "tools"})
+        environment(extras={"dialect": "tools", "retriever": "builtins:list"})

@@ -13,13 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rag_rewards_adapters.verifiers import _fields, _rollout, reward
+from rag_rewards_adapters.verifiers import _fields, reward
 
-import rag_rewards as rr
-from rag_rewards import Models
-from rag_rewards.errors import DataError, UsageError
-from rag_rewards.scorer import Scorer
-from rag_rewards.testing import TablePolicy
+from rag_rewards.errors import DataError
 
 REPLY = "<answer>Seine</answer>"
 
@@ -101,41 +97,6 @@ def test_a_missing_gold_field_is_named() -> None:
 def test_the_default_question_is_the_prompt(fields: dict[str, Any], question: str) -> None:
     task = Data(**fields)
     assert _fields(task)["question"] == question
-
-
-def test_recipes_of_group_scope_are_refused() -> None:
-    with pytest.raises(UsageError, match="compares the rollouts of a group"):
-        reward("ctrl-rag")
-
-
-class Message(SimpleNamespace):
-    def model_dump(self, **_: Any) -> dict[str, Any]:
-        return dict(vars(self))
-
-
-def test_likelihoods_are_computed_under_the_prompt_of_the_trace() -> None:
-    """The recipe has another prompt of its own, which the policy never saw."""
-    seen: set[str] = set()
-
-    def logprobs(context: tuple[int, ...], response: tuple[int, ...]) -> list[float]:
-        seen.add("".join(map(chr, context)))
-        return [-1.0] * len(response)
-
-    models = Models(policy=TablePolicy(logprobs))
-    scorer = Scorer(rr.recipe("ctrl-rag-clr"), models)
-    document = {"id": 1, "text": "Paris lies on the Seine."}
-    data = Data(supporting=[1], answers=["Seine"], documents=[document], question="Which river?")
-    trace = Trace(REPLY)
-    own = Message(role="user", content="My words. [1] Paris lies on the Seine.\nWhich river?")
-    reply = SimpleNamespace(sampled=True, message=Message(role="assistant", content=REPLY))
-    trace.nodes = [SimpleNamespace(sampled=False, message=own), reply]
-    [score] = scorer.score_each([_rollout(scorer, data, trace)])
-    assert isinstance(score, rr.Score), str(score)
-    assert len(seen) == 2
-    assert all("My words. " in text for text in seen)
-    trace.nodes = [reply]
-    [missing] = scorer.score_each([_rollout(scorer, data, trace)])
-    assert str(missing).startswith("prompt: missing: no message of the trace")
 
 
 def test_a_reward_with_models_warns_that_groups_are_not_known(caplog: Any) -> None:

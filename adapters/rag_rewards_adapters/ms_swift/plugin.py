@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rag_rewards.loading import import_object
-from rag_rewards.turns.blocks import block_of
 from rag_rewards_adapters.component_rewards import Column, SharedPass, check_components
 from rag_rewards_adapters.ms_swift.reward import RagReward, reward_class
-from rag_rewards_adapters.reading import dialect_of_tags, queries_of
+from rag_rewards_adapters.reading import Retriever, SearchTool
 
 
 def register(
@@ -41,7 +39,7 @@ def register(
 
 
 def register_search(
-    search: Callable[[str], Sequence[Mapping[str, Any]]] | str,
+    search: Retriever | str,
     *,
     dialect: str = "search-r1",
     name: str = "search",
@@ -58,8 +56,7 @@ def register_search(
     """
     from swift.rollout.multi_turn import MultiTurnScheduler, multi_turns
 
-    tags = dialect_of_tags(dialect)
-    retrieve = import_object(search) if isinstance(search, str) else search
+    tool = SearchTool(search, dialect)
 
     class Search(MultiTurnScheduler):  # type: ignore[misc]
         """Answers the queries of the policy."""
@@ -67,15 +64,15 @@ def register_search(
         def check_finished(
             self, infer_request: Any, response_choice: Any, current_turn: int
         ) -> bool:
-            if not queries_of(response_choice.message.content or "", tags):
+            if tool.query_in(response_choice.message.content or "") is None:
                 return True
             return bool(super().check_finished(infer_request, response_choice, current_turn))
 
         def step(
             self, infer_request: Any, response_choice: Any, current_turn: int
         ) -> dict[str, Any]:
-            query = queries_of(response_choice.message.content, tags)[0]
-            reply = {"role": "user", "content": block_of(retrieve(query), tags)}
+            query = tool.query_in(response_choice.message.content) or ""
+            reply = {"role": "user", "content": tool.block(tool.documents(query))}
             infer_request.messages.append(reply)
             return {"infer_request": infer_request}
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, HTTPException
@@ -22,16 +21,14 @@ from nemo_gym import base_resources_server as nemo
 from pydantic import BaseModel, ConfigDict
 
 from rag_rewards.errors import DataError, RolloutError, RowError, ScoringError
-from rag_rewards.loading import import_object
 from rag_rewards.rows.columns import DATASET_FIELDS
 from rag_rewards_adapters.nemo_gym import RETRIEVER_ERROR, ROW, Verifier
+from rag_rewards_adapters.reading import SearchTool
 
 _ROW_ERRORS = (DataError, RowError, ScoringError)
 """Errors of the row itself (status 422). Others are failures of a model or a retriever (503)."""
 _Response: Any = getattr(nemo, "BaseMultiRewardVerifyResponse", nemo.BaseVerifyResponse)
 """The response with several rewards, which NeMo Gym has since 0.5."""
-
-Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
 
 
 def http_error(error: RolloutError) -> HTTPException:
@@ -90,12 +87,12 @@ class RagRewardsServer(nemo.SimpleResourcesServer):  # type: ignore[misc]
         super().model_post_init(context)
         self._verifier = Verifier(self.config.reward)
         name = self.config.retriever
-        self._retrieve: Retriever | None = import_object(name) if name else None
+        self._tool = SearchTool(name) if name else None
 
     def setup_webserver(self) -> FastAPI:
         """Return the application of NeMo Gym, with the tool `search` if there is a retriever."""
         app: FastAPI = super().setup_webserver()
-        if self._retrieve is not None:
+        if self._tool is not None:
             app.post("/search")(self.search)
         return app
 
@@ -113,7 +110,6 @@ class RagRewardsServer(nemo.SimpleResourcesServer):  # type: ignore[misc]
         The agent passes both to the policy. A rollout with such a failure is unscored.
         """
         try:
-            documents = await asyncio.to_thread(self._retrieve, body.query)  # type: ignore[arg-type]
-            return [{**document, "text": str(document["text"])} for document in documents]
+            return await asyncio.to_thread(self._tool.documents, body.query)  # type: ignore[union-attr]
         except Exception as error:
             return JSONResponse({RETRIEVER_ERROR: f"{type(error).__name__}: {error}"}, 503)

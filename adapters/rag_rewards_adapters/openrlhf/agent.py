@@ -38,13 +38,12 @@ from rag_rewards.scoring.rollout_dump import RolloutDump
 from rag_rewards.training.advantages import advantages_of_groups, mean_std
 from rag_rewards.training.openrlhf import response_of
 from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards.turns.blocks import block_of
-from rag_rewards.turns.dialects import ANSWER, Dialect
+from rag_rewards.turns.dialects import ANSWER
 from rag_rewards_adapters.openrlhf.engine import OpenRlhfEnginePolicy
 from rag_rewards_adapters.reading import (
+    Retriever,
+    SearchTool,
     dialect_at,
-    dialect_of_tags,
-    queries_of,
     read_rollout,
     response_text,
     spans_in_response,
@@ -59,20 +58,6 @@ RAW_REWARD = "raw_reward"
 """The name under which the reward without `std_floor` is logged."""
 
 Output = dict[str, Any]
-Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
-"""A function from a query to documents."""
-
-
-@dataclass(frozen=True)
-class ExecutorOptions:
-    """The options of an executor beside the recipe and its models; see `executor`."""
-
-    std_floor: float | None = None
-    error_value: float | None = None
-    prompt: Prompt | None = None
-    patience: int = 8
-    agent: type | str | None = None
-    dump: RolloutDump | None = None
 
 
 def executor(
@@ -115,16 +100,27 @@ def executor(
     if search is not None:
         if agent is not None:
             raise UsageError("agent and search both answer the policy: set one of them")
-        agent = _search_agent(search, dialect_of_tags(dialect_at(reward, None)), max_turns)
+        agent = _search_agent(SearchTool(search, dialect_at(reward, None)), max_turns)
     stop = getattr(agent, "stop", None)
-    executor_options = ExecutorOptions(std_floor, error_value, prompt, patience, agent, dump)
+    new_scoring = partial(
+        AgentScoring,
+        reward,
+        models,
+        prompt,
+        std_floor=std_floor,
+        error_value=error_value,
+        patience=patience,
+        # Without an environment, the single turn of a dialect is a plain response.
+        has_turns=reward.needs_turns or (agent is not None and reward.reads_turns),
+        dump=dump,
+    )
     from openrlhf.utils.agent import AgentExecutorBase
 
     class AgentExecutor(AgentExecutorBase):  # type: ignore[misc]  # the trainer is not typed
         """One executor for each engine, in the process of the engine."""
 
         def __init__(self) -> None:
-            self.scoring = AgentScoring(reward, models, executor_options)
+            self.scoring = new_scoring()
             self.inner = _inner_executor(agent)
 
         async def execute(
@@ -175,17 +171,15 @@ def _inner_executor(agent: type | str | None) -> Any:
     return MultiTurnAgentExecutor(instance)
 
 
-def _search_agent(search: Retriever | str, dialect: Dialect, max_turns: int) -> type:
-    """Return an environment that answers the queries of the policy in a dialect of tags.
+def _search_agent(tool: SearchTool, max_turns: int) -> type:
+    """Return an environment that answers the queries of the policy.
 
     Its attribute `stop` contains the tags that end a turn.
     """
     from openrlhf.utils.agent import AgentInstanceBase
 
-    retrieve: Retriever = import_object(search) if isinstance(search, str) else search
-
     class SearchAgent(AgentInstanceBase):  # type: ignore[misc]  # the trainer is not typed
-        stop: ClassVar = [tags[1] for tags in (dialect.query, ANSWER) if tags]
+        stop: ClassVar = [tags[1] for tags in (tool.dialect.query, ANSWER) if tags]
 
         def __init__(self) -> None:
             self.turns = 0
@@ -194,16 +188,12 @@ def _search_agent(search: Retriever | str, dialect: Dialect, max_turns: int) -> 
             import torch
 
             self.turns += 1
-            queries = queries_of(state_dict["action_text"], dialect)
-            is_done = not queries or self.turns >= max_turns
-            feedback = ""
-            if not is_done:
-                feedback = block_of(await asyncio.to_thread(retrieve, queries[0]), dialect)
-            return {
-                "rewards": torch.tensor(0.0),
-                "environment_feedback": feedback,
-                "done": is_done,
-            }
+            output: Output = {"rewards": torch.tensor(0.0), "environment_feedback": ""}
+            query = tool.query_in(state_dict["action_text"])
+            if query is None or self.turns >= max_turns:
+                return output | {"done": True}
+            documents = await asyncio.to_thread(tool.documents, query)
+            return output | {"environment_feedback": tool.block(documents), "done": False}
 
     return SearchAgent
 
@@ -251,17 +241,32 @@ class Call:
 
 
 class AgentScoring:
-    """The active groups in the process of one engine, and their rewards."""
+    """The active groups in the process of one engine, and their rewards.
 
-    def __init__(self, reward: Recipe, models: ModelOptions, options: ExecutorOptions) -> None:
-        self.reward, self.options = reward, options
-        self.unscored = UnscoredHandler(options.patience)
+    has_turns  whether the rollouts have turns; the other arguments are those of `executor`
+    """
+
+    def __init__(
+        self,
+        reward: Recipe,
+        models: ModelOptions,
+        prompt: Prompt | None,
+        *,
+        std_floor: float | None,
+        error_value: float | None,
+        patience: int,
+        has_turns: bool,
+        dump: RolloutDump | None,
+    ) -> None:
+        self.reward, self.std_floor, self.error_value = reward, std_floor, error_value
+        self.has_turns = has_turns
+        self.unscored = UnscoredHandler(patience)
         self.sums, self.searches = TurnSums(), SearchCheck()
         self.groups: SessionGroups[Output, Output] = SessionGroups()
         self._models = models.load()
-        self._prompt = PromptOptions.of(
-            models, prompt=options.prompt, response_limit="--rollout.max_new_tokens"
-        )
+        limit = "--rollout.max_new_tokens"
+        options = PromptOptions.of(models, prompt=prompt, response_limit=limit)
+        self._new_scorer = partial(Scorer, reward, prompt=options, dump=dump)
         self._scorer: Scorer | None = None
 
     async def run(self, call: Call, generate: Callable[[], Awaitable[Output]]) -> Output:
@@ -283,33 +288,24 @@ class AgentScoring:
             if models.policy is None:
                 policy = OpenRlhfEnginePolicy(call.engine, call.tokenizer, type(call.parameters))
                 models = replace(models, policy=policy)
-            dump = self.options.dump
-            self._scorer = Scorer(self.reward, models, prompt=self._prompt, dump=dump)
+            self._scorer = self._new_scorer(models)
         return self._scorer
-
-    @property
-    def _reads_turns(self) -> bool:
-        """Whether the rollouts have turns. A single turn without a dialect is a plain response."""
-        return self.reward.needs_turns or (
-            self.options.agent is not None and self.reward.reads_turns
-        )
 
     async def _score(self, call: Call, outputs: list[Output]) -> list[Output]:
         scorer = self.scorer(call)
         rollouts = [
-            _rollout(self.reward, call, output, has_turns=self._reads_turns) for output in outputs
+            _rollout(self.reward, call, output, has_turns=self.has_turns) for output in outputs
         ]
         if missing := scorer.missing([row for row in rollouts if isinstance(row, Rollout)]):
             raise missing_model(self.reward.name, min(missing))
         self.searches.check(scorer.recipes, rollouts)
         results = await scorer.score_each_async(rollouts, [range(len(rollouts))])
         results = [_score_or_error(result, call) for result in results]
-        error = first_error(results)
-        if error is not None and self.options.error_value is None:
+        if (error := first_error(results)) is not None and self.error_value is None:
             raise error
         scores = self.unscored.handle(results, rollouts)
         self.sums.check(scores)
-        rewards = _rewards(scores, self.options)
+        rewards = _rewards(scores, self.std_floor, self.error_value)
         for output, result, reward in zip(outputs, results, rewards, strict=True):
             output.update(reward=reward, **self._logs(result))
         return outputs
@@ -322,11 +318,11 @@ class AgentScoring:
         answer = response_of(
             [result],
             self.reward.component_names,
-            self.options.error_value,
+            self.error_value,
             self.reward.decides_answers,
         )
         logs = dict(answer.extra_logs)
-        if self.options.std_floor is not None:
+        if self.std_floor is not None:
             logs[RAW_REWARD] = answer.rewards
         return {"scores": answer.scores, "extra_logs": logs}
 
@@ -375,19 +371,20 @@ def _score_or_error(result: ScoreOrError, call: Call) -> ScoreOrError:
     return result
 
 
-def _rewards(scores: Sequence[Score | None], options: ExecutorOptions) -> list[float]:
+def _rewards(
+    scores: Sequence[Score | None], std_floor: float | None, error_value: float | None
+) -> list[float]:
     """Return the rewards of a group in the form that the trainer's estimator needs.
 
     With `std_floor`, a reward is the mean of the group plus the advantage. An unscored rollout gets
     `error_value`, which then also is an advantage.
     """
+    everyone = [range(len(scores))]
     values = [score.value if score else None for score in scores]
     present = [value for value in values if value is not None]
     mean = 0.0
-    if options.std_floor is not None and present:
+    if std_floor is not None and present:
         mean, _ = mean_std(present)
-        group = [range(len(values))]
-        advantages = advantages_of_groups(values, group, std_floor=options.std_floor)
-        values = [None if advantage is None else mean + advantage for advantage in advantages]
-    error_value = mean + (options.error_value or 0.0)
-    return [error_value if value is None else value for value in values]
+        values = advantages_of_groups(values, everyone, std_floor=std_floor)
+    missing = error_value or 0.0
+    return [mean + (missing if value is None else value) for value in values]

@@ -11,17 +11,20 @@ which only the generator has. They return their turns in `get_metrics()["rag_tur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from rag_rewards.errors import UsageError
-from rag_rewards.loading import import_object
-from rag_rewards.turns.blocks import block_of
-from rag_rewards_adapters.reading import dialect_of_tags, queries_of
+from rag_rewards_adapters.reading import SearchTool
 
-Retriever = Callable[[str], Sequence[Mapping[str, Any]]]
+
+def _reply(*messages: dict[str, str]) -> BaseTextEnvStepOutput:
+    """Return messages with the reward 0. The episode ends without any message."""
+    return BaseTextEnvStepOutput(
+        observations=list(messages), reward=0.0, done=not messages, metadata={}
+    )
 
 
 class RagEnv(BaseTextEnv):  # type: ignore[misc]
@@ -35,7 +38,7 @@ class RagEnv(BaseTextEnv):  # type: ignore[misc]
         """Keep the response, and end with the reward 0."""
         self.turns += 1
         self.rag_turns.append({"text": action})
-        return BaseTextEnvStepOutput(observations=[], reward=0.0, done=True, metadata={})
+        return _reply()
 
     def get_metrics(self) -> dict[str, Any]:
         """Return the response as one turn."""
@@ -53,10 +56,9 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         extras = extras or {}
-        self.dialect = dialect_of_tags(extras.get("dialect"))
         if "retriever" not in extras:
             raise UsageError("env_extras.retriever is missing: set module:name of a function")
-        self.retrieve: Retriever = import_object(extras["retriever"])
+        self.tool = SearchTool(extras["retriever"], extras.get("dialect"))
         self.max_turns = int(extras.get("max_turns") or 4)
         self.rag_turns: list[dict[str, Any]] = []
         self._is_cut = False
@@ -66,25 +68,18 @@ class RagSearchEnv(BaseTextEnv):  # type: ignore[misc]
         self.turns += 1
         turn: dict[str, Any] = {"text": action}
         self.rag_turns.append(turn)
-        queries = queries_of(action, self.dialect)
-        self._is_cut = bool(queries) and self.turns >= self.max_turns
-        if not queries or self._is_cut:
-            return self._reply([], done=True)
+        query = self.tool.query_in(action)
+        self._is_cut = query is not None and self.turns >= self.max_turns
+        if query is None or self._is_cut:
+            return _reply()
         try:
-            documents = [
-                {**document, "text": str(document["text"])}
-                for document in self.retrieve(queries[0])
-            ]
+            documents = self.tool.documents(query)
         except Exception as error:
             turn["error"] = f"{type(error).__name__}: {error}"
-            return self._reply([], done=True)
-        observation = block_of(documents, self.dialect)
-        turn |= {"queries": [queries[0]], "results": documents, "observation": observation}
-        return self._reply([{"role": "user", "content": observation}], done=False)
-
-    @staticmethod
-    def _reply(observations: list[dict[str, str]], *, done: bool) -> BaseTextEnvStepOutput:
-        return BaseTextEnvStepOutput(observations=observations, reward=0.0, done=done, metadata={})
+            return _reply()
+        observation = self.tool.block(documents)
+        turn |= {"queries": [query], "results": documents, "observation": observation}
+        return _reply({"role": "user", "content": observation})
 
     def get_metrics(self) -> dict[str, Any]:
         """Return the turns, the finish reason, and numbers, which SkyRL averages."""

@@ -236,6 +236,6 @@ def test_the_executor_computes_the_advantage_of_lear(
     maker: Any,
 ) -> None:
     floor = STD_FLOOR["openrlhf"].options
-    assert executor(recipe="lear", **floor)().scoring.options.std_floor == 0.1
+    assert executor(recipe="lear", **floor)().scoring.std_floor == 0.1
     with pytest.raises(Exception, match="advantage_estimator rag_grpo_clip_std"):
         run(maker, [1.0, 0.0], 2, "rag_grpo_clip_std")

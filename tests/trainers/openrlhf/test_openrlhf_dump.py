@@ -22,7 +22,7 @@ def test_a_group_is_reproduced_without_the_engine(
     arguments = f'recipe="ctrl-rag", settings={{"threshold": None}}, dump={str(path)!r}'
     actor = trainer.actor(agent(arguments), Engine(CITED))
     outputs = run(sample_prompt(actor))
-    actor.executor.scoring.options.dump.flush()
+    actor.executor.scoring.scorer(None).dump.flush()
     lines = path.read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     assert [row["reward"] for row in rows] == rewards(outputs)

@@ -21,9 +21,8 @@ from tinker_cookbook.rl.data_processing import compute_advantages
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult, Trajectory, TrajectoryGroup
 
-from rag_rewards import Models, custom
-from rag_rewards.errors import RolloutError, UsageError
-from rag_rewards.testing import TablePolicy
+from rag_rewards import custom
+from rag_rewards.errors import RolloutError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
@@ -204,31 +203,3 @@ def test_the_code_of_the_page() -> None:
     replies = ["<think>x</think><answer>Seine</answer>", "Loire"]
     result = asyncio.run(do_group_rollout(builder, Policy(replies)))
     assert result.get_total_rewards() == [2.0, 0.0]
-
-
-def test_a_curriculum_is_refused() -> None:
-    stages = [{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}]
-    with pytest.raises(UsageError, match=r"Tinker does not pass the training step.*each stage"):
-        GroupRewards(stages=stages)
-
-
-def test_likelihoods_are_computed_under_the_prompt_of_the_trajectory() -> None:
-    """The recipe has another prompt of its own, which the policy never saw."""
-    prompt = "My words. [1] Paris lies on the Seine.\nWhich river?"
-    seen: set[str] = set()
-
-    def logprobs(context: tuple[int, ...], response: tuple[int, ...]) -> list[float]:
-        seen.add(decode(list(context)))
-        return [-1.0] * len(response)
-
-    rewards = GroupRewards("ctrl-rag-clr")
-    rewards.scorer.models = Models(policy=TablePolicy(logprobs))
-    document = {"id": 1, "text": "Paris lies on the Seine."}
-    row = {
-        "question": "Which river?", "documents": [document], "supporting": [1], "answers": "Seine",
-    }  # fmt: skip
-    envs = [Chat(prompt), Chat(prompt)]
-    group = asyncio.run(do_group_rollout(Builder(row, rewards, envs), Policy(["Seine", "Rhone"])))
-    assert len(group.get_total_rewards()) == 2
-    assert prompt in seen
-    assert all(text.startswith("My words. ") for text in seen)

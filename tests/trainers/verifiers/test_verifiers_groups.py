@@ -104,18 +104,6 @@ def test_the_advantage_of_lear(group: Group) -> None:
         assert trace.nodes[-1].advantages == pytest.approx([value] * 2, abs=1e-9)
 
 
-@pytest.mark.parametrize("construct", [GroupCredit, reward])
-def test_a_curriculum_is_refused(construct: Any) -> None:
-    stages = [{"recipe": "naive-grpo", "until_step": 5}, {"recipe": "arena"}]
-    with pytest.raises(UsageError, match=r"does not pass the training step.*each stage"):
-        construct(stages=stages)
-
-
-def test_two_kinds_of_advantages_are_refused() -> None:
-    with pytest.raises(UsageError, match="std_floor and credit are both advantages"):
-        GroupCredit("search-r1", credit="return", std_floor=0.1)
-
-
 @ALL
 def test_the_reward_of_one_trace_of_a_golden_group(
     group: Group, monkeypatch: pytest.MonkeyPatch
