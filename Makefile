@@ -105,7 +105,7 @@ fuzz-coverage: $(FUZZ_VENV)/.installed ## run the fuzz tests with inputs that re
 
 ##@ Test with other programs and versions
 # Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
-TRAINERS ?= trl verl ms_swift openrlhf
+TRAINERS ?= $(shell $(PYTHON) rag_rewards/trainers.py --quick)
 test-trainers: ## run the tests inside TRL, verl, ms-swift and OpenRLHF (1 to 2 GB each)
 	@for trainer in $(TRAINERS); do \
 	    echo "== $$trainer"; \
@@ -140,9 +140,9 @@ audit: $(AUDIT)/.installed ## list the dependencies and their known vulnerabilit
 	    --require-hashes --progress-spinner off
 
 # Trainers that continuous integration does not install.
-MORE_TRAINERS ?= verifiers tinker axolotl skyrl nemo_gym
 test-more-trainers: ## run the tests inside the other trainers
-	@$(MAKE) --no-print-directory test-trainers TRAINERS="$(MORE_TRAINERS)"
+	@$(MAKE) --no-print-directory test-trainers \
+	    TRAINERS="$$($(PYTHON) rag_rewards/trainers.py --more)"
 
 # Against a real vLLM server on the CPU, in an environment of its own (3 GB), which serves verl's
 # trainer in its own as well.
@@ -213,7 +213,6 @@ pages: $(CORE) ## write the pages, lists and counts that follow from the code
 	$(BIN)/python docs/build_inserts.py
 	$(BIN)/python docs/build_languages.py
 	$(BIN)/python docs/build_marked_blocks.py
-	$(BIN)/python docs/build_matrix.py
 	$(BIN)/python docs/build_papers.py
 	$(BIN)/python docs/build_recipes.py
 

@@ -10,20 +10,23 @@ people are those of benchmarks/results/agreement.md, on the questions of the tes
 from __future__ import annotations
 
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
 from textwrap import fill
 
 from build_hardening_cost import PAGE as COST
 from build_hardening_cost import TOTAL
-from build_matrix import TRAINERS
+from build_matrix import table
 
 from rag_rewards.recipes import RECIPES
+from rag_rewards.trainers import TRAINERS
 
 AGREEMENT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "agreement.md"
 DOCS = Path(__file__).parent
 PAGES = (
     DOCS.parent / "README.md",
-    *(DOCS / name for name in ("calibrate.md", "evaluate.md", "index.md", "trl.md")),
+    *(DOCS / name for name in ("calibrate.md", "evaluate.md", "index.md", "trainers.md", "trl.md")),
 )
 _PLACE = re.compile(r"(<!-- insert ([\w-]+) -->)(.*?)(<!-- /insert -->)", re.DOTALL)
 
@@ -46,6 +49,10 @@ def insert(name: str, folder: str = "") -> str:
             return f"\n{hardened(folder)}\n"
         case "trainers":
             return joined(trainers())
+        case "matrix":
+            return f"\n\n{table()}\n\n"
+        case "cases":
+            return cases()
         case "kappas":
             return kappas(field)
         case "reads":
@@ -82,9 +89,17 @@ def kappas(metric: str) -> str:
 
 
 def trainers() -> list[str]:
-    """Return the names of the trainers with an adapter, without their versions."""
-    names = [re.sub(r" \d.*", "", name) for key, name in TRAINERS.items() if key != "function"]
-    return [name.replace("tinker-cookbook", "Tinker") for name in names]
+    """Return the names of the trainers with an adapter."""
+    titles = [trainer.title for trainer in TRAINERS.values()]
+    return [title.replace("tinker-cookbook", "Tinker") for title in titles]
+
+
+def cases() -> str:
+    """Return the numbers of recipes and of cases of the groups with expected advantages."""
+    sys.path.insert(0, str(DOCS.parent / "tests" / "trainers"))
+    golden = import_module("golden")
+    recipes = {group.recipe for group in golden.GROUPS}
+    return f"{len(recipes)} recipes in {len(golden.CASES)} cases"
 
 
 def readers(field: str) -> list[str]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rag_rewards.cli.app import make_app
-from rag_rewards.cli.init import TARGETS
 from rag_rewards.cli.recipe_options import parse_settings
 from rag_rewards.datasets.catalog import data_set
 from rag_rewards.errors import RagRewardsError, UsageError
@@ -25,6 +24,7 @@ from rag_rewards.metrics.metric_names import metrics_of
 from rag_rewards.preparation.options import presets
 from rag_rewards.prompts import prompt_named
 from rag_rewards.recipes import RECIPES, definition_of, recipe
+from rag_rewards.scripts import SCRIPTS
 from rag_rewards.selection.training_sets import Style, TrainingSetKind
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,7 +159,7 @@ def _check_values(command: str, words: list[str]) -> None:
         for name in values.get(option, []):
             if name not in names:
                 raise UsageError(f"unknown value {name!r} of {option}")
-    if command == "init" and words[0] not in TARGETS:
+    if command == "init" and words[0] not in SCRIPTS:
         raise UsageError(f"unknown trainer {words[0]!r}")
 
 

@@ -21,7 +21,10 @@ LAYERS = [
         "report.terminal",
         "errors",
         "settings",
-        "training.packages",
+        "trainers",
+        "scripts.packages",
+        "scripts.model_types",
+        "scripts.checks",
         "scoring.run_id",
         "recipes.code_digest",
     ],
@@ -53,7 +56,7 @@ LAYERS = [
     ["loading", "models.model_options", "scoring.ray_cluster", "training.openrlhf"],
     ["scoring.dump_rows", "scoring.rotating_file", "scoring.rollout_dump"],
     ["scorer"],
-    ["training.scripts"],
+    ["scripts"],
     ["audit"],
     ["scoring", "tables"],
     ["datasets"],
@@ -177,7 +180,7 @@ def test_only_the_learning_adversary_and_trials_import_the_tiny_world():
     assert importers == {("cli.audit", False), ("cli.init", False)}
 
 
-WRITE_OF_THEM = {"cli.doctor", *(n for n in MODULES if n.startswith("training.scripts"))}
+WRITE_OF_THEM = {"cli.doctor", "trainers"}
 """Modules with code for other processes: what a trainer's script says, what a plugin is asked."""
 TRAIN = {"tiny_world.train"}
 """The module that trains: it imports the TRL adapter inside a function."""

@@ -11,14 +11,14 @@ import pytest
 
 import rag_rewards as rr
 from rag_rewards.cli.app import make_app
-from rag_rewards.cli.init import TARGETS
 from rag_rewards.recipes import RECIPES
+from rag_rewards.scripts import BASELINES, SCRIPTS
+from rag_rewards.trainers import TRAINERS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
 build_inserts = importlib.import_module("build_inserts")
-build_matrix = importlib.import_module("build_matrix")
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -73,10 +73,8 @@ def test_the_table_of_commands() -> None:
 
 
 def test_the_table_of_trainers() -> None:
-    """Each trainer of the matrix, and each trainer for which `init` writes a script."""
     listed = re.sub(r"\W", "", " ".join(first_cells("Trainers")).lower())
-    names = [*build_inserts.trainers(), *(TARGETS.keys() - {"sft", "dpo"})]
-    words = [re.sub(r"\W", "", name.lower()) for name in names]
+    words = [re.sub(r"\W", "", name.lower()) for name in build_inserts.trainers()]
     assert [word for word in words if word not in listed] == []
 
 
@@ -87,32 +85,24 @@ def test_versions_of_the_readme() -> None:
     assert set(re.findall(r"rag-rewards (\d+\.\d+\.\d+)", README)) == {rr.__version__}
 
 
-def test_trainers_with_a_start_script() -> None:
-    """The help of `init` and the page about the first training name each of them."""
-    page = (DOCS / "start-training.md").read_text("utf-8")
-    help_text = make_app()["init"].default_command.__doc__
-    for name in TARGETS:
-        assert re.search(rf"\b{name}\b", help_text), name
-        assert name in ("sft", "dpo") or re.search(rf"\b{name}\b", page), name
+@pytest.mark.parametrize("name", sorted({*SCRIPTS} - {*BASELINES}))
+def test_a_page_names_each_trainer_with_a_start_script(name: str) -> None:
+    assert re.search(rf"\b{name}\b", (DOCS / "start-training.md").read_text("utf-8"))
 
 
 # --- versions of trainers ------------------------------------------------------------------------
 
-UNPINNED = {"tinker", "slime", "function"}
-"""Trainers without a fixed version, or without an environment."""
 
-
-@pytest.mark.parametrize("trainer", sorted(build_matrix.TRAINERS.keys() - UNPINNED))
-def test_the_version_of_a_trainer_is_the_tested_one(trainer: str) -> None:
-    pins = (ROOT / "tests" / "trainers" / f"{trainer}.txt").read_text("utf-8")
-    package = trainer.replace("_", "-")
-    [tested] = re.findall(rf"(?m)(?:^|\s){package}==(\d+\.\d+)", pins)
-    name, _, version = build_matrix.TRAINERS[trainer].rpartition(" ")
-    assert version == tested
+@pytest.mark.parametrize("name", TRAINERS)
+def test_the_version_of_a_trainer_is_the_tested_one(name: str) -> None:
+    trainer = TRAINERS[name]
+    pins = " ".join(trainer.environment)
+    for pin in re.findall(rf"(?:^|\s){trainer.package}==(\S+)", pins):
+        assert pin == trainer.tested
     # The page of the trainer, and the tables and sentences that name its version.
-    text = (DOCS / f"{package}.md").read_text("utf-8")
-    described = re.findall(rf"(?:describes|inside|is tested with) {name} (\d+\.\d+)", text)
-    assert set(described) <= {tested}
+    title, _, version = trainer.versioned.rpartition(" ")
+    text = (DOCS / f"{name}.md").read_text("utf-8")
+    described = re.findall(rf"(?:describes|inside|is tested with) {title} (\d+\.\d+)", text)
     for page in ("trainers.md", "start-training.md"):
-        rows = re.findall(rf"(?m)^\| \[?{name} (\d+\.\d+)", (DOCS / page).read_text("utf-8"))
-        assert set(rows) <= {tested}
+        rows = re.findall(rf"(?m)^\| \[?{title} (\d+\.\d+)", (DOCS / page).read_text("utf-8"))
+        assert {*described, *rows} <= {version}

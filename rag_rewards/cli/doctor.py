@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
+from itertools import product
 from typing import Literal
 
 import msgspec
@@ -22,17 +22,18 @@ from rich.text import Text
 from rag_rewards import __version__
 from rag_rewards.cli.output import console, print_json
 from rag_rewards.report.terminal import titled_table
-from rag_rewards.training.packages import (
+from rag_rewards.scripts.packages import (
+    DEPENDENTS,
     ENGINE,
-    INSTALLATIONS,
     conflicts,
     dependent_of,
-    engine_of,
     install_command,
     installed_version,
     missing,
+    requirement_of,
     run_isolated,
 )
+from rag_rewards.trainers import TRAINERS, Trainer
 from rag_rewards.training.turn_sums import SUMMED
 
 State = Literal["ok", "absent", "problem"]
@@ -66,91 +67,6 @@ class CheckResult(msgspec.Struct, frozen=True, rename={"message": "found", "fix"
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class Trainer:
-    """A trainer: the first supported version and the version that the tests use.
-
-    `tested` is "" if the tests do not install the trainer. `install` is how to install it;
-    `{commands}` are the commands for GPUs. `turn_credit` is what gives turns their own advantages,
-    "" if the trainer sums their rewards.
-    """
-
-    name: str
-    package: str
-    since: str
-    tested: str
-    upgrade: str
-    install: str
-    turn_credit: str = ""
-
-
-TRAINERS = (
-    Trainer(
-        "TRL",
-        "trl",
-        "1.15",
-        "1.16.0",
-        "pip install --upgrade trl",
-        "pip install trl, or with vLLM: {commands}",
-        "rag_rewards_adapters.trl.TurnGRPOTrainer",
-    ),
-    Trainer(
-        "verl",
-        "verl",
-        "0.9",
-        "0.9.1",
-        "upgrade verl; before 0.9 only compute_score works: "
-        "reward.custom_reward_function.path=pkg://rag_rewards_adapters.verl",
-        "{commands}",
-        "agent loop rag_group with an estimator rag_turn_return, rag_turn_igpo, rag_turn_mt_grpo "
-        "or rag_turn_given",
-    ),
-    Trainer(
-        "ms-swift",
-        "ms-swift",
-        "4.0",
-        "4.6.0",
-        "pip install --upgrade ms-swift",
-        "pip install ms-swift, or with vLLM: {commands}",
-    ),
-    Trainer("OpenRLHF", "openrlhf", "0.9.1", "0.11.2", "upgrade openrlhf", "{commands}"),
-    Trainer(
-        "verifiers",
-        "verifiers",
-        "0.4",
-        "0.4.0",
-        "pip install --upgrade verifiers",
-        "pip install verifiers",
-    ),
-    Trainer(
-        "SkyRL",
-        "skyrl",
-        "0.4",
-        "0.4.0",
-        "pip install --upgrade skyrl skyrl-gym",
-        'pip install "skyrl[fsdp]==0.4.0" skyrl-gym==0.4.0',
-        "rag_rewards_adapters.skyrl.experiment with a credit method",
-    ),
-    Trainer(
-        "slime",
-        "slime",
-        "0.3",
-        "",
-        "upgrade the clone of slime",
-        "install slime from a clone of its repository",
-        "the three functions of rag_rewards_adapters.slime.SlimeRecipe",
-    ),
-    Trainer(
-        "NeMo Gym",
-        "nemo-gym",
-        "0.4",
-        "0.4.0",
-        "pip install --upgrade nemo-gym",
-        "pip install nemo-gym==0.4.0",
-    ),
-)
-
-
 def doctor(*, json: bool = False) -> int:
     """Check the installed trainers, plugins and extras.
 
@@ -174,7 +90,7 @@ def examine() -> list[CheckResult]:
     return [
         *_this_package(),
         *_trainers(),
-        *_conflicts(),
+        *_packages(),
         *_turn_credit(),
         *_plugin(),
         *_extras(),
@@ -188,49 +104,45 @@ def _this_package() -> Iterator[CheckResult]:
 
 
 def _trainers() -> Iterator[CheckResult]:
-    for trainer in TRAINERS:
-        version = installed_version(trainer.package)
+    for trainer in TRAINERS.values():
+        title, version = trainer.title, installed_version(trainer.package)
         if version is None:
-            fix = trainer.install.format(commands=_commands(trainer.package))
-            yield CheckResult("trainers", trainer.name, "absent", "not installed", fix)
+            yield CheckResult("trainers", title, "absent", "not installed", trainer.installation)
         elif (dependent := dependent_of(trainer.package)) is not None:
-            state = f"{version}, as {dependent} requires"
-            yield CheckResult("trainers", trainer.name, "ok", state)
+            yield CheckResult("trainers", title, "ok", f"{version}, as {dependent} requires")
         elif Version(version) < Version(trainer.since):
+            upgrade = trainer.installation.replace("pip install ", "pip install --upgrade ")
+            fix = "; ".join(filter(None, (upgrade, trainer.before)))
             state = f"{version} is older than {trainer.since}"
-            yield CheckResult("trainers", trainer.name, "problem", state, trainer.upgrade)
+            yield CheckResult("trainers", title, "problem", state, fix)
         else:
-            yield CheckResult("trainers", trainer.name, "ok", version + _tested(trainer, version))
+            yield CheckResult("trainers", title, "ok", version + _tested(trainer, version))
 
 
 def _tested(trainer: Trainer, version: str) -> str:
     """Return a remark about a version that the tests do not use."""
-    if not trainer.tested:
+    if not trainer.environment:
         return " (the tests do not install it)"
-    return "" if version == trainer.tested else f" (tests use {trainer.tested})"
+    is_tested = f"{version}.".startswith(f"{trainer.tested}.")
+    return "" if is_tested else f" (tests use {trainer.tested})"
 
 
 def _in_use() -> list[Trainer]:
     """Return the installed trainers that are not only a dependency of another one."""
     return [
         trainer
-        for trainer in TRAINERS
+        for trainer in TRAINERS.values()
         if installed_version(trainer.package) is not None and not dependent_of(trainer.package)
     ]
 
 
-def _commands(package: str) -> str:
-    installation = INSTALLATIONS.get(package)
-    return " && ".join(installation.commands) if installation else f"pip install {package}"
-
-
-def _conflicts() -> Iterator[CheckResult]:
+def _packages() -> Iterator[CheckResult]:
     """Compare the installed packages with those that each installed trainer requires."""
-    for trainer in _in_use():
-        name, differences = f"{trainer.name} packages", list(conflicts(trainer.package))
+    for trainer in filter(lambda each: each.is_strict, _in_use()):
+        name, differences = f"{trainer.title} packages", list(conflicts(trainer.package))
         messages = [conflict.message for conflict in differences]
         fixes = [conflict.fix for conflict in differences]
-        if absent := missing(trainer.package):
+        if absent := missing(trainer):
             names = ", ".join(line.name for line in absent)
             messages.append(f"{len(absent)} of its packages are not installed: {names}")
             fixes.append(install_command(absent))
@@ -244,14 +156,14 @@ def _conflicts() -> Iterator[CheckResult]:
 
 def _turn_credit() -> Iterator[CheckResult]:
     """Show how each installed trainer uses the rewards of turns."""
+    *others, last = (trainer.title for trainer in TRAINERS.values() if trainer.turn_credit)
+    fix = f"train with {', '.join(others)} or {last}"
     for trainer in _in_use():
-        name = f"{trainer.name} turns"
+        name = f"{trainer.title} turns"
         if trainer.turn_credit:
             yield CheckResult("turn credit", name, "ok", trainer.turn_credit)
         else:
-            yield CheckResult(
-                "turn credit", name, "absent", SUMMED, "train with TRL, verl, SkyRL or slime"
-            )
+            yield CheckResult("turn credit", name, "absent", SUMMED, fix)
 
 
 def _plugin() -> Iterator[CheckResult]:
@@ -281,32 +193,44 @@ def _plugin() -> Iterator[CheckResult]:
 def _extras() -> Iterator[CheckResult]:
     """Check each extra of this package for missing and outdated packages."""
     for extra, requirements in _requirements().items():
-        gaps = [gap for requirement in requirements if (gap := _gap(requirement))]
+        gaps = {requirement: gap for requirement in requirements if (gap := _gap(requirement))}
         if gaps:
-            fix = _fix_of_extra(extra, requirements)
-            yield CheckResult("extras", extra, "absent", "; ".join(gaps), fix)
+            fix = _fix_of_extra(extra, list(gaps))
+            yield CheckResult("extras", extra, "absent", "; ".join(gaps.values()), fix)
         else:
             versions = ", ".join(f"{r.name} {installed_version(r.name)}" for r in requirements)
             yield CheckResult("extras", extra, "ok", versions)
 
 
-def _fix_of_extra(extra: str, requirements: list[Requirement]) -> str:
-    """Return a command, or the advice to use a server if a trainer needs another version."""
-    wanted = next((each for each in requirements if each.name == ENGINE), None)
-    for trainer in _in_use() if wanted is not None else ():
-        own = engine_of(trainer.package)
-        if own is not None and wanted is not None and _excludes(own, wanted):
-            return (
-                f"{trainer.name} requires {own.name}{own.specifier}: start `vllm serve` in another "
-                "environment, and use it with --model URL --backend vllm"
+def _fix_of_extra(extra: str, gaps: list[Requirement]) -> str:
+    """Return a command, or another way if a trainer does not work with the packages."""
+    for package, wanted in product(DEPENDENTS, gaps):
+        own = requirement_of(package, wanted.name)
+        if own is None or not _excludes(own, wanted):
+            continue
+        way = "install this extra in another environment"
+        if own.name == ENGINE:
+            way = (
+                "start `vllm serve` in another environment, and use it with --model URL "
+                "--backend vllm"
             )
+        return f"{_title(package)} requires {own.name}{own.specifier}: {way}"
     return f'pip install "rag-rewards[{extra}]"'
 
 
+def _title(package: str) -> str:
+    """Return the title of a trainer, or else the name of its package."""
+    titles = {trainer.package: trainer.title for trainer in TRAINERS.values()}
+    return titles.get(package, package)
+
+
 def _excludes(own: Requirement, wanted: Requirement) -> bool:
-    """Return whether a trainer does not accept the first version that an extra accepts."""
-    least = [part.version for part in wanted.specifier if part.operator in (">=", "==")]
-    return bool(least) and not own.specifier.contains(least[0], prereleases=True)
+    """Return whether no version that the requirements name is accepted by both."""
+    versions = {part.version for line in (own, wanted) for part in line.specifier}
+    return not any(
+        all(line.specifier.contains(version, prereleases=True) for line in (own, wanted))
+        for version in versions
+    )
 
 
 def _requirements() -> dict[str, list[Requirement]]:

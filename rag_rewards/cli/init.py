@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,26 +24,24 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.prompts import ANY_FORM, OutputForm
 from rag_rewards.rows.column_map import missing_fields_hint
 from rag_rewards.scoring.rollout_dump import DumpOptions
-from rag_rewards.settings import did_you_mean
-from rag_rewards.training.packages import installed_version, run_isolated
-from rag_rewards.training.scripts import (
-    BASELINES,
-    WRITERS,
-    Start,
-    start_of,
-    weights_of,
-)
+from rag_rewards.scripts import SCRIPTS, check_code, check_name, package_of, write_files
+from rag_rewards.scripts.packages import installed_version, run_isolated
+from rag_rewards.scripts.start import Start, start_of, weights_of
+from rag_rewards.trainers import TRAINERS
 from rag_rewards.training.settings import Stated
 
-TARGETS = {**WRITERS, **BASELINES}
 MODEL = "path/to/model"
 """The model in a script without `--policy`."""
 
 DUMP_DEFAULTS = DumpOptions()
+TRAINER = (
+    f"Write the script for this trainer: {', '.join(SCRIPTS)}. sft and dpo write a script of TRL "
+    "for the baselines: supervised fine-tuning and DPO."
+)
 
 
 def init(
-    trainer: Annotated[str, Parameter(name="TRAINER")],
+    trainer: Annotated[str, Parameter(name="TRAINER", help=TRAINER)],
     /,
     *,
     trained: Annotated[str, Parameter(name="--policy")] = MODEL,
@@ -64,10 +62,6 @@ def init(
 
     Parameters
     ----------
-    trainer
-        Write the script for this trainer: trl, verl, openrlhf, ms-swift, skyrl, slime, nemo-gym,
-        verifiers or axolotl.
-        sft and dpo write a script of TRL for the baselines: supervised fine-tuning and DPO.
     trained
         Train this model: a folder, or its name on a model hub.
     data
@@ -89,7 +83,7 @@ def init(
         if trained != MODEL or data is not None:
             raise OptionError("{tiny} writes the model and the data: leave out {policy} and {data}")
         trained, data, changes = _write_trial(trainer, recipe.spec().recipe, folder)
-    rows = data or ("train.parquet" if trainer == "verl" else "train.jsonl")
+    rows = data or f"train.{TRAINERS[trainer].suffix if trainer in TRAINERS else 'jsonl'}"
     weights = weights_of(components) if components is not None else None
     start = start_of(
         recipe.spec(), models.options(), trained, rows, validation, dump, weights, changes
@@ -112,15 +106,10 @@ def _write_trial(
     """Write the tiny model and its rows. Return the model, the data file and the settings."""
     from rag_rewards.tiny_world.trial import SETTINGS, write_trial
 
-    _check_trainer(trainer, WRITERS)
+    check_name(trainer, tuple(name for name in SCRIPTS if name in TRAINERS))
     model, data = write_trial(trainer, recipe, folder)
     print(model, data, sep="\n")
     return str(model), str(data), SETTINGS
-
-
-def _check_trainer(trainer: str, names: Iterable[str]) -> None:
-    if trainer not in names:
-        raise UsageError(f"no trainer {trainer!r}{did_you_mean(trainer, names)}")
 
 
 def write(trainer: str, start: Start, folder: Path) -> list[Path]:
@@ -128,14 +117,7 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
 
     Raises UsageError for an unknown trainer, and if a file already exists.
     """
-    _check_trainer(trainer, TARGETS)
-    if start.components and not TARGETS[trainer].has_components:
-        able = ", ".join(name for name, writer in TARGETS.items() if writer.has_components)
-        raise UsageError(
-            f"{trainer} does not normalize components one by one: remove --components, or train "
-            f"with {able}"
-        )
-    files = {folder / name: text for name, text in TARGETS[trainer].write(start).items()}
+    files = {folder / name: text for name, text in write_files(trainer, start).items()}
     if existing := [path for path in files if path.exists()]:
         raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
     for path, text in files.items():
@@ -179,10 +161,10 @@ def check(trainer: str, folder: Path) -> str:
 
     The text is empty if the trainer accepts all of them, and if it is not installed.
     """
-    writer = TARGETS[trainer]
-    if installed_version(writer.package) is None:
+    code = check_code(trainer)
+    if not code or installed_version(package_of(trainer)) is None:
         return ""
-    result, error = run_isolated(f"folder = {str(folder.resolve())!r}\n{writer.check}")
+    result, error = run_isolated(f"folder = {str(folder.resolve())!r}\n{code}")
     if result is None:
         return error
     return ", ".join(result["unknown"])

@@ -25,6 +25,7 @@ from rag_rewards.preparation.options import (
 )
 from rag_rewards.preparation.prepare import prepare as write_prepared_file
 from rag_rewards.preparation.result import PrepareResult
+from rag_rewards.trainers import TRAINERS
 
 PROMPT = Group("Prompt", sort_key=6)
 DOCUMENTS = Group("Documents", sort_key=7)
@@ -36,6 +37,10 @@ COLUMNS = (
     "choose a preset: ragas, trl, verl, openrlhf, verifiers or search-r1. Only for the data set "
     "`rows`."
 )
+TRAINER = (
+    f"Write for this trainer: {', '.join(TRAINERS)}. The default `none` writes rows of this "
+    "package, to which any generator can add responses."
+)
 
 
 def prepare(
@@ -45,7 +50,7 @@ def prepare(
     *,
     columns: Annotated[Columns, Parameter(help=COLUMNS)] = None,
     output: Output,
-    trainer: Annotated[str, Parameter(alias="-t", group=FILES)] = "none",
+    trainer: Annotated[str, Parameter(alias="-t", group=FILES, help=TRAINER)] = "none",
     split: Annotated[str | None, Parameter(group=FILES)] = None,
     resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
     progress: Progress = None,
@@ -71,9 +76,6 @@ def prepare(
         Read the data set from this file: JSON, JSON lines (.gz, .bz2) or .parquet.
     output
         Write to this file: .parquet for verl, JSON lines for all other trainers.
-    trainer
-        Write for this trainer: verl, openrlhf, trl, ms-swift, skyrl, slime or nemo-gym. The default
-        `none` writes rows of this package, to which any generator can add responses.
     split
         Value of the field `split`. The default is the split of the preset. If there is no preset,
         it is `train`.

@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from rag_rewards.datasets.read_options import Pages, ReadOptions
 from rag_rewards.definition import Preset
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.files.output_check import refuse_overwriting_with_card
-from rag_rewards.preparation.trainer_rows import Trainer
+from rag_rewards.preparation.trainer_rows import FORMS
 from rag_rewards.recipes import RECIPES
 from rag_rewards.rows.column_map import ColumnMap
 from rag_rewards.settings import check_choices, did_you_mean
+from rag_rewards.trainers import TRAINERS
 
 
 def presets() -> dict[str, Preset]:
@@ -114,8 +115,8 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     """Prepare for the hardened profile of the recipe, whose prompts request the answer section."""
 
     def __post_init__(self) -> None:
-        if self.trainer not in get_args(Trainer):
-            raise UsageError(_unknown("trainer", self.trainer, get_args(Trainer)))
+        if self.trainer not in FORMS:
+            raise UsageError(_unknown("trainer", self.trainer, FORMS))
         for name in ("top", "noise", "noise_to", "sample"):
             value = getattr(self, name)
             if value is not None and value < 0:
@@ -172,7 +173,8 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
 
     def _check_output(self) -> None:
         is_parquet = self.output.endswith(".parquet")
-        if (self.trainer == "verl") != is_parquet:
+        trainer = TRAINERS.get(self.trainer)
+        if (trainer is not None and trainer.suffix == "parquet") != is_parquet:
             form, suffix = ("JSON lines", "jsonl") if is_parquet else ("Parquet", "parquet")
             raise OptionError(
                 "{trainer} {name} reads {form}: set {output} to {file}.{suffix}",

@@ -51,8 +51,7 @@ from rag_rewards.preparation.suitability import (
     given_fields,
     suitability_problem,
 )
-from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
-from rag_rewards.preparation.trainer_rows import trainer_row
+from rag_rewards.preparation.trainer_rows import TrainerFile, trainer_file, trainer_row
 from rag_rewards.prompts import Prompt
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rollout import Document
@@ -234,9 +233,7 @@ class _Preparation:
 
     def write(self, numbers: list[int]) -> None:
         """Write the rows with these numbers. The file gets its name when it is complete."""
-        file: TrainerFile = JsonLinesFile(self.output)
-        if self.options.trainer == "verl":
-            file = ParquetFile(self.output, self.present, self.supports)
+        file = trainer_file(self.options.trainer, self.output, self.present, self.supports)
         try:
             self.write_to(file, iter(numbers))
             if not self.result.written:

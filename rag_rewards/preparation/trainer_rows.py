@@ -1,15 +1,20 @@
-"""Rows in the forms of trainers: the chat of a question with its gold data."""
+"""Rows and files in the forms of trainers: the chat of a question with its gold data."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import msgspec
 
-from rag_rewards.training.scripts.nemo_gym import NEMO_GYM_AGENT
+from rag_rewards.errors import needs_extra
+from rag_rewards.files.output import Output
+from rag_rewards.trainers import TRAINERS
 
-Trainer = Literal["verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none"]
+FORMS = (*TRAINERS, "none")
+"""The trainers, and the form of rows of this package."""
+ROW_GROUP = 1_000
 Chat = list[dict[str, str]]
 Fields = Mapping[str, Any]
 
@@ -40,6 +45,8 @@ SEARCH_TOOL = {
     "strict": True,
 }
 """The tool of the resources server, in the form of the Responses API."""
+NEMO_GYM_AGENT = "rag_rewards_simple_agent"
+"""The agent of the configuration that `rag-rewards init nemo-gym` writes."""
 NEMO_GYM_ROW = "verifier_metadata"
 """Field of a row for NeMo Gym with all fields of the question."""
 
@@ -73,10 +80,10 @@ def trainer_row(
     source, split, index  the data set, its split, and the number of the row in the file
     has_tools             whether the policy calls the tool `search` (NeMo Gym)
     """
-    match trainer:
+    match TRAINERS[trainer].rows if trainer in TRAINERS else "":
         case "verl":
             return verl(chat, fields, source, split, index)
-        case "openrlhf" | "slime":
+        case "openrlhf":
             return openrlhf(chat, fields)
         case "skyrl":
             return skyrl(chat, fields, source)
@@ -183,3 +190,73 @@ def verl_schema(present: Collection[str], supports: bool) -> Any:
             ("extra_info", pa.struct(extra)),
         ]
     )
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def trainer_file(
+    trainer: str, output: Output, present: Collection[str], supports: bool = False
+) -> TrainerFile:
+    """Return the file of a trainer. `present` and `supports` are those of `verl_schema`."""
+    if trainer in TRAINERS and TRAINERS[trainer].suffix == "parquet":
+        return ParquetFile(output, present, supports)
+    return JsonLinesFile(output)
+
+
+class TrainerFile(Protocol):
+    """A file of rows for a trainer. `commit` gives the file its name."""
+
+    def write(self, row: dict[str, Any]) -> None: ...
+    def commit(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class JsonLinesFile:
+    """Rows as JSON lines."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._encode = msgspec.json.Encoder().encode
+
+    def write(self, row: dict[str, Any]) -> None:
+        self._output.write(self._encode(row) + b"\n")
+
+    def commit(self) -> None:
+        self._output.commit()
+
+    def close(self) -> None:
+        """Do nothing: the owner of the output closes it."""
+
+
+class ParquetFile:
+    """Rows for verl as Parquet with one schema. Memory holds one row group at a time."""
+
+    def __init__(self, output: Output, present: Collection[str], supports: bool) -> None:
+        with needs_extra("parquet", "pyarrow"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        self._table, self._schema = pa.Table, verl_schema(present, supports)
+        self._output = output
+        self._rows: list[dict[str, Any]] = []
+        self._writer = pq.ParquetWriter(output.handle, self._schema)
+
+    def write(self, row: dict[str, Any]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_table(self._table.from_pylist(self._rows, schema=self._schema))
+        self._rows = []
+
+    def commit(self) -> None:
+        if self._rows:
+            self._flush()
+        self._writer.close()
+        self._output.commit()
+
+    def close(self) -> None:
+        """Close the writer, which must happen before the output is closed."""
+        with contextlib.suppress(OSError):
+            self._writer.close()

@@ -16,14 +16,14 @@ from rag_rewards.datasets.gold import Gold
 from rag_rewards.errors import UsageError
 from rag_rewards.files.output import Output
 from rag_rewards.preparation.suitability import suitability_problem
-from rag_rewards.preparation.trainer_files import JsonLinesFile, ParquetFile, TrainerFile
-from rag_rewards.preparation.trainer_rows import trainer_row
+from rag_rewards.preparation.trainer_rows import trainer_file, trainer_row
 from rag_rewards.recipes import definition_of
 from rag_rewards.rollout import Document
 from rag_rewards.tiny_world.formats import ARENA, GROUND, PLAIN, TRUTHRL, ResponseFormat
 from rag_rewards.tiny_world.model import CHECKPOINT
 from rag_rewards.tiny_world.train import LEARNING_RATE
 from rag_rewards.tiny_world.world import WorldQuestion, questions
+from rag_rewards.trainers import TRAINERS
 from rag_rewards.training.settings import Stated
 
 FORMS = {
@@ -43,8 +43,6 @@ SETTINGS: Mapping[str, Stated[Any]] = {
 }
 """The training settings of a trial in place of those of the recipe."""
 _CHAT_TEMPLATE = "{{ bos_token }}{% for message in messages %} {{ message['content'] }}{% endfor %}"
-_ROWS_OF_TRL = ("verifiers", "axolotl")
-"""Trainers that read the rows of TRL."""
 _ABSENT = ("query_time", "out_of_knowledge", "search_keys", "rubrics", "gold_documents")
 
 
@@ -66,8 +64,7 @@ def write_trial(trainer: str, recipe: str, folder: Path) -> Trial:
             f"the tiny model does not write the responses of {recipe}: choose {', '.join(FORMS)}, "
             "or train another model with --policy"
         )
-    suffix = "parquet" if trainer == "verl" else "jsonl"
-    trial = Trial(folder / "model", folder / f"train.{suffix}")
+    trial = Trial(folder / "model", folder / f"train.{TRAINERS[trainer].suffix}")
     for path in trial:
         if path.exists():
             raise UsageError(f"{path} already exists: choose another folder with -o")
@@ -75,19 +72,18 @@ def write_trial(trainer: str, recipe: str, folder: Path) -> Trial:
     for file in sorted(CHECKPOINT.iterdir()):
         shutil.copyfile(file, trial.model / file.name)
     (trial.model / "chat_template.jinja").write_text(_CHAT_TEMPLATE, "utf-8")
-    _write_rows("trl" if trainer in _ROWS_OF_TRL else trainer, recipe, trial.data)
+    _write_rows(trainer, recipe, trial.data)
     return trial
 
 
 def _write_rows(trainer: str, recipe: str, path: Path) -> None:
-    with Output(str(path)) as output:
-        file: TrainerFile = JsonLinesFile(output)
-        if trainer == "verl":
-            file = ParquetFile(output, ("documents",), supports=False)
-        with contextlib.closing(file):
-            for row in _rows(trainer, recipe):
-                file.write(row)
-            file.commit()
+    with (
+        Output(str(path)) as output,
+        contextlib.closing(trainer_file(trainer, output, ("documents",))) as file,
+    ):
+        for row in _rows(trainer, recipe):
+            file.write(row)
+        file.commit()
 
 
 def _rows(trainer: str, recipe: str) -> Iterator[dict[str, Any]]:

@@ -27,6 +27,11 @@ class Stated(Generic[T]):
     value: T
     source: str = NOT_STATED
 
+    @property
+    def is_stated(self) -> bool:
+        """Whether a paper states the value."""
+        return self.source != NOT_STATED
+
 
 @dataclass(frozen=True)
 class FineTuning:
@@ -103,7 +108,7 @@ class Training:
         return {
             title: settings
             for title, settings in (("SFT", self.sft), ("DPO", self.dpo))
-            if any(stated.source != NOT_STATED for _, stated in settings.items())
+            if any(stated.is_stated for _, stated in settings.items())
         }
 
     def summary(self) -> list[str]:
@@ -121,6 +126,6 @@ class Training:
 def _by_source(items: list[tuple[str, Stated[Any]]]) -> list[str]:
     lines: dict[str, list[str]] = {}
     for name, stated in items:
-        if stated.source != NOT_STATED:
+        if stated.is_stated:
             lines.setdefault(stated.source, []).append(f"{name} {stated.value}")
     return [f"{', '.join(values)} ({source})" for source, values in lines.items()]

@@ -1,4 +1,4 @@
-"""The page about trainers is up to date, and its cells agree with the recipes."""
+"""The cells of the table of trainers agree with the recipes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ from rag_rewards.recipes import RECIPES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainers"))
-import build_matrix
-from build_matrix import KINDS, PAGE, STD_FLOOR, TRAINERS, cell, kind_of, kinds_of
+from build_matrix import CELLS, COLUMNS, DEFAULTS, cell, kind_of, kinds_of
 from golden import bare
 
 
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text("utf-8") == build_matrix.page(), "run: python docs/build_matrix.py"
-
-
-def test_every_kind_has_a_cell_for_every_trainer() -> None:
-    assert {kind for name in RECIPES for kind in kinds_of(name)} <= set(KINDS)
-    assert all(set(cells) == set(TRAINERS) for cells in [*KINDS.values(), STD_FLOOR])
+def test_every_kind_has_a_cell() -> None:
+    assert {kind for name in RECIPES for kind in kinds_of(name)} <= DEFAULTS.keys()
+    assert CELLS.keys() <= COLUMNS.keys()
+    assert all(cells.keys() <= DEFAULTS.keys() for cells in CELLS.values())
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

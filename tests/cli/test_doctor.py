@@ -10,8 +10,8 @@ from command_line import Cli
 
 from rag_rewards.cli import doctor
 from rag_rewards.cli.doctor import CheckResult, examine
-from rag_rewards.training import packages
-from rag_rewards.training.packages import run_isolated
+from rag_rewards.scripts import packages
+from rag_rewards.scripts.packages import run_isolated
 
 
 def result_of(results: list[CheckResult], name: str) -> CheckResult:
@@ -244,8 +244,7 @@ def test_a_trainer_whose_version_another_package_fixes(
 ) -> None:
     """An upgrade of TRL would break Axolotl 0.18.0, which the tests of its page use."""
     found = {dependent: "0.18.0", "trl": "1.8.0"}
-    real = metadata.requires
-    monkeypatch.setattr(metadata, "requires", lambda n: [line] if n == dependent else real(n))
+    monkeypatch.setattr(metadata, "requires", lambda n: [line] if n == dependent else [])
     for module in (doctor, packages):
         monkeypatch.setattr(module, "installed_version", found.get)
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
@@ -253,6 +252,9 @@ def test_a_trainer_whose_version_another_package_fixes(
     result = result_of(results, "TRL")
     assert (result.state, result.fix) == ("ok", "")
     assert result.message == f"1.8.0, as {dependent} requires"
+    assert not [result for result in results if result.state == "problem"]
+    # The extra trl requires TRL 1.15, which would replace this version.
+    assert "install this extra in another environment" in result_of(results, "trl").fix
     assert not any(result.name == "TRL packages" for result in results)
 
 

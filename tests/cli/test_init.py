@@ -20,25 +20,23 @@ from rag_rewards.loading import import_object
 from rag_rewards.recipe_object import custom
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import models_needed
+from rag_rewards.scripts import BASELINES, SCRIPTS, model_types
 from rag_rewards.tiny_world.model import CHECKPOINT
 from rag_rewards.tiny_world.trial import FORMS
-from rag_rewards.training.scripts import WRITERS, ms_swift
+from rag_rewards.trainers import TRAINERS
 from rag_rewards.training.settings import NOT_STATED
 
 SUM = {name: {"igpo": "credit.method=group"} for name in ("openrlhf", "ms-swift", "nemo-gym")}
 """By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
 
 
-NO_POLICY = {"nemo-gym", "skyrl", "slime", "verifiers", "axolotl"}
+WITH_SCRIPT = {name: TRAINERS[name] for name in SCRIPTS if name not in BASELINES}
+NO_POLICY = [name for name, trainer in WITH_SCRIPT.items() if not trainer.passes_model]
 """Trainers that pass no model to a reward, so that `init` requires `--model`."""
-ONE_ROLLOUT = {"nemo-gym", "verifiers"}
-"""Trainers that score one rollout at a time, so that `init` refuses recipes of a group."""
-
-
+NO_TOOLS = [name for name, trainer in WITH_SCRIPT.items() if trainer.search == "none"]
+"""Trainers whose script generates one response without tools."""
 SEARCHES = ("search-r1", "stepsearch", "igpo", "carr")
 """The recipes whose policy searches."""
-NO_TOOLS = ("verifiers", "axolotl")
-"""Trainers whose script generates one response without tools."""
 
 
 def settings_of(trainer: str, recipe: str) -> tuple[str, ...]:
@@ -58,13 +56,13 @@ def read(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("trainer", WRITERS)
+@pytest.mark.parametrize("trainer", WITH_SCRIPT)
 def test_every_recipe_for_every_trainer(
     cli: Any, tmp_path: Path, trainer: str, recipe: str
 ) -> None:
     folder = tmp_path / "run"
     settings = settings_of(trainer, recipe)
-    if trainer in ONE_ROLLOUT and rr.recipe(recipe).scope == "group":
+    if TRAINERS[trainer].one_rollout and rr.recipe(recipe).scope == "group":
         refused = cli("init", trainer, "-r", recipe, *settings, "-o", folder, code=2)
         assert "compares the rollouts of a group" in refused.err
         return
@@ -107,7 +105,7 @@ def run_script(path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("trainer", [name for name in WRITERS if name not in NO_TOOLS])
+@pytest.mark.parametrize("trainer", [name for name in WITH_SCRIPT if name not in NO_TOOLS])
 def test_a_search_engine_is_required_before_the_start(
     cli: Any, tmp_path: Path, trainer: str
 ) -> None:
@@ -172,7 +170,7 @@ def test_a_policy_that_searches_has_tokens_for_all_turns(cli: Any, tmp_path: Pat
         assert f"data.max_response_length={tokens}\n" in read(tmp_path / recipe)
 
 
-@pytest.mark.parametrize("trainer", sorted(NO_POLICY))
+@pytest.mark.parametrize("trainer", NO_POLICY)
 def test_log_probabilities_need_a_model(cli: Any, tmp_path: Path, trainer: str) -> None:
     refused = cli("init", trainer, "-r", "ctrl-rag-clr", "-o", tmp_path / "a", code=2)
     assert "--model URL --backend vllm" in refused.err
@@ -320,7 +318,7 @@ COMPONENTS = {
 """By trainer: the settings of a script whose components are normalized one by one."""
 
 
-@pytest.mark.parametrize("trainer", WRITERS)
+@pytest.mark.parametrize("trainer", WITH_SCRIPT)
 def test_components_that_the_trainer_normalizes(cli: Any, tmp_path: Path, trainer: str) -> None:
     options = ("-r", "search-r1", "--components", "outcome, format=0.2", "-o", tmp_path / "run")
     if trainer not in COMPONENTS:
@@ -625,21 +623,21 @@ def test_ms_swift_gets_the_types_of_a_folder(
     (policy / "config.json").write_text("{}")
     cli("init", "ms-swift", "-r", "arena", "--policy", "owner/name", "-o", tmp_path / "hub", code=0)
     assert "--model_type" not in read(tmp_path / "hub")
-    monkeypatch.setattr(ms_swift, "installed_version", lambda _: None)
+    monkeypatch.setattr(model_types, "installed_version", lambda _: None)
     cli("init", "ms-swift", "-r", "arena", "--policy", policy, "-o", tmp_path / "absent", code=0)
     script = read(tmp_path / "absent")
     assert "# add --model_type and --template" in script
     assert not re.search(r"^ +--model_type", script, re.MULTILINE)
-    monkeypatch.setattr(ms_swift, "installed_version", lambda _: "4.6.0")
-    monkeypatch.setattr(ms_swift, "run_isolated", lambda code: (types, ""))
-    ms_swift._types.cache_clear()
+    monkeypatch.setattr(model_types, "installed_version", lambda _: "4.6.0")
+    monkeypatch.setattr(model_types, "run_isolated", lambda code: (types, ""))
+    model_types.model_types.cache_clear()
     cli("init", "ms-swift", "-r", "arena", "--policy", policy, "-o", tmp_path / "known", code=0)
     script = read(tmp_path / "known")
     assert "    --model_type qwen2\n    --template qwen2_5\n" in script
     assert "# add --model_type" not in script
 
 
-@pytest.mark.parametrize("trainer", WRITERS)
+@pytest.mark.parametrize("trainer", WITH_SCRIPT)
 def test_a_trial_has_a_tiny_model_and_its_rows(cli: Any, tmp_path: Path, trainer: str) -> None:
     if trainer == "verl":
         pytest.importorskip("pyarrow")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from rag_rewards.recipes import RECIPES
-from rag_rewards.training.scripts.start import SEARCH_TOKENS
+from rag_rewards.scripts.start import SEARCH_TOKENS
 
 # CTRL-RAG, appendix A: group size 8, batch of 1,024 rollouts, learning rate 1e-6, no KL penalty.
 # Eq. 5: the mean over the tokens of a response, then over the responses.

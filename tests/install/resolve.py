@@ -16,7 +16,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from rag_rewards.training.packages import INSTALLATIONS, Installation
+from rag_rewards.trainers import TRAINERS, Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = Path(__file__).with_name("resolved.json")
@@ -45,23 +45,23 @@ def resolve(requirements: list[str]) -> dict[str, str] | None:
     return {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
 
 
-def resolved(installation: Installation) -> dict[str, Any]:
+def resolved(trainer: Trainer) -> dict[str, Any]:
     """Return the result for a trainer."""
-    own = f"rag-rewards[{','.join(installation.extras)}] @ {ROOT.as_uri()}"
-    versions = resolve([*installation.requirements, own])
+    own = f"rag-rewards[{','.join(trainer.extras)}] @ {ROOT.as_uri()}"
+    versions = resolve([*trainer.requirements, own])
     if versions is None:
-        raise SystemExit(f"{installation.package}: the requirements contradict each other")
-    with_engine = resolve([*installation.requirements, own.replace("[", "[vllm,", 1)])
+        raise SystemExit(f"{trainer.package}: the requirements contradict each other")
+    with_engine = resolve([*trainer.requirements, own.replace("[", "[vllm,", 1)])
     return {
-        "requirements": list(installation.requirements),
-        "extras": list(installation.extras),
+        "requirements": list(trainer.requirements),
+        "extras": list(trainer.extras),
         "versions": {name: versions[name] for name in SHOWN if name in versions},
         "fits_extra_vllm": with_engine is not None,
     }
 
 
 if __name__ == "__main__":
-    results = {name: resolved(each) for name, each in INSTALLATIONS.items()}
+    results = {name: resolved(each) for name, each in TRAINERS.items() if each.on_gpus}
     content = {"python": PYTHON, "platform": PLATFORM, "trainers": results}
     RESULT.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     print(RESULT.read_text("utf-8"))

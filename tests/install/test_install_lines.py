@@ -11,8 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rag_rewards.cli.doctor import TRAINERS
-from rag_rewards.training.packages import INSTALLATIONS
+from rag_rewards.trainers import TRAINERS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,12 +20,7 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 RESOLVED = json.loads(Path(__file__).with_name("resolved.json").read_text("utf-8"))["trainers"]
-PAGES = {
-    "trl": "docs/trl.md",
-    "verl": "docs/verl.md",
-    "openrlhf": "docs/openrlhf.md",
-    "ms-swift": "docs/ms-swift.md",
-}
+INSTALLED = {name: trainer for name, trainer in TRAINERS.items() if trainer.on_gpus}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 OWN = re.compile(
     r'^pip install "?rag-rewards(\[[\w,]+\])?"? +# from (?:a|the) clone: pip install '
@@ -36,24 +30,14 @@ OWN = re.compile(
 
 def test_every_installation_is_resolved():
     """Run `make install-lines` after a change of a command."""
-    assert RESOLVED.keys() == INSTALLATIONS.keys() == PAGES.keys()
-    for name, installation in INSTALLATIONS.items():
-        assert RESOLVED[name]["requirements"] == list(installation.requirements)
-        assert RESOLVED[name]["extras"] == list(installation.extras)
-        for line in installation.requirements:
-            requirement = Requirement(line)
-            version = RESOLVED[name]["versions"].get(requirement.name)
-            assert version is None or requirement.specifier.contains(version), line
-
-
-def test_the_versions_are_those_that_the_adapters_are_tested_with():
-    tested = {trainer.package: trainer.tested for trainer in TRAINERS}
-    for name, installation in INSTALLATIONS.items():
-        pins = {
-            Requirement(line).name: str(Requirement(line).specifier)
-            for line in installation.requirements
-        }
-        assert pins[name] == f"=={tested[name]}"
+    assert RESOLVED.keys() == INSTALLED.keys()
+    for name, trainer in INSTALLED.items():
+        assert RESOLVED[name]["requirements"] == list(trainer.requirements)
+        assert RESOLVED[name]["extras"] == list(trainer.extras)
+        for line in map(Requirement, trainer.requirements):
+            version = RESOLVED[name]["versions"].get(line.name)
+            assert version is None or line.specifier.contains(version), line
+            assert line.name != trainer.package or str(line.specifier) == f"=={trainer.tested}"
 
 
 def test_what_the_pages_say_about_the_extra_vllm():
@@ -61,8 +45,8 @@ def test_what_the_pages_say_about_the_extra_vllm():
     extra = next(
         Requirement(line) for line in PROJECT["optional-dependencies"]["vllm"] if "vllm" in line
     )
-    for name, page in PAGES.items():
-        resolved = RESOLVED[name]
+    for name, resolved in RESOLVED.items():
+        page = f"docs/{name}.md"
         fits = extra.specifier.contains(resolved["versions"]["vllm"])
         assert resolved["fits_extra_vllm"] == fits, name
         text = " ".join((ROOT / page).read_text("utf-8").split())
@@ -73,10 +57,10 @@ def test_what_the_pages_say_about_the_extra_vllm():
             assert "--model URL --backend vllm" in text, page
 
 
-@pytest.mark.parametrize("name", INSTALLATIONS)
+@pytest.mark.parametrize("name", INSTALLED)
 def test_the_page_shows_the_commands(name):
-    text = (ROOT / PAGES[name]).read_text("utf-8")
-    assert "\n".join(INSTALLATIONS[name].commands) in text
+    text = (ROOT / f"docs/{name}.md").read_text("utf-8")
+    assert "\n".join(INSTALLED[name].on_gpus) in text
 
 
 def test_the_versions_in_the_page_of_verl():

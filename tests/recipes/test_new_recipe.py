@@ -38,7 +38,7 @@ PAGES = """
 import json, sys
 sys.path.insert(0, "docs")
 import build_hardened, build_matrix, build_recipes
-pages = {"hardened": build_hardened.page(), "trainers": build_matrix.page()}
+pages = {"hardened": build_hardened.page(), "trainers": build_matrix.table()}
 print(json.dumps(pages | build_recipes.pages()))
 """
 NAVIGATION = """
@@ -214,7 +214,7 @@ def test_the_tests_of_all_recipes_pass(copy: Copy) -> None:
     """Golden rows and pages are written by their programs; no test is edited."""
     for program in ("pin", "test_defaults"):
         copy.python(f"tests/golden/{program}.py")
-    for program in ("build_hardened", "build_matrix", "build_recipes"):
+    for program in ("build_hardened", "build_inserts", "build_recipes"):
         copy.python(f"docs/{program}.py")
     tested = ("adapters/test_matrix.py", "attacks", "cli/test_arguments.py", "cli/test_init.py",
               "report/test_explanation.py", "test_hardened_page.py", "test_prompts.py",

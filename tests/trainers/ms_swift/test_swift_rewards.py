@@ -370,7 +370,7 @@ def test_the_trainer_recognizes_asynchronous_rewards() -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_column_of_this_trainer(recipe: str) -> None:
     """A recipe works without settings, or the error of the first batch names the option."""
-    entry = cell(recipe, "ms_swift")
+    entry = cell(recipe, "ms-swift")
     samples = [sample(row.pop("response"), row) for row in bare(recipe)]
     if entry.state == "works":
         golden = next(group for group in GROUPS if group.id == f"{recipe}: whole group")
@@ -382,7 +382,7 @@ def test_the_column_of_this_trainer(recipe: str) -> None:
 
 
 def test_the_advantage_of_lear_in_this_trainer() -> None:
-    options = STD_FLOOR["ms_swift"].options
+    options = STD_FLOOR["ms-swift"].options
     reward = new_reward("lear", config(scale_rewards="none"), **options)
     scorer: Any = reward.scorer
     golden = next(group for group in GROUPS if group.id == "lear: whole group")

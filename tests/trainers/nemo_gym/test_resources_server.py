@@ -115,7 +115,7 @@ def test_golden_rewards(group: Group) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_column_of_nemo_gym(recipe: str) -> None:
-    entry = cell(recipe, "nemo_gym")
+    entry = cell(recipe, "nemo-gym")
     if entry.state == "no":
         with pytest.raises(UsageError, match="compares the rollouts of a group"):
             new_server({"recipe": recipe})

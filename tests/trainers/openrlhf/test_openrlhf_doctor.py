@@ -7,7 +7,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 from rag_rewards.cli import doctor
-from rag_rewards.training.packages import installed_version
+from rag_rewards.scripts.packages import installed_version
 
 
 def test_every_missing_requirement_is_named() -> None:
@@ -15,7 +15,7 @@ def test_every_missing_requirement_is_named() -> None:
     required = [line.name for line in lines if line.marker is None]
     absent = [name for name in required if installed_version(name) is None]
     assert {"deepspeed", "flash-attn", "ray"} <= {*absent}
-    [result] = [each for each in doctor._conflicts() if each.name == "OpenRLHF packages"]
+    [result] = [each for each in doctor._packages() if each.name == "OpenRLHF packages"]
     assert result.state == "problem"
     message = f"{len(absent)} of its packages are not installed: {', '.join(absent)}"
     assert message in result.message

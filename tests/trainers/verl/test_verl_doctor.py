@@ -12,8 +12,9 @@ import pytest
 from processes import WAIT_SECONDS
 
 from rag_rewards.cli import doctor
-from rag_rewards.training import packages
-from rag_rewards.training.packages import run_isolated
+from rag_rewards.scripts import packages
+from rag_rewards.scripts.packages import run_isolated
+from rag_rewards.trainers import TRAINERS
 
 
 def plugin_finding(**environment: str) -> dict[str, Any]:
@@ -54,10 +55,10 @@ def test_the_packages_of_the_extras_are_named_if_they_are_missing(
 ) -> None:
     """The packages of `pip install torch verl`, with the metadata of verl itself."""
     real = packages.installed_version
-    absent = packages.INSTALLATIONS["verl"].imports
-    assert packages.missing("verl") == []
+    absent = TRAINERS["verl"].imports
+    assert packages.missing(TRAINERS["verl"]) == []
     monkeypatch.setattr(packages, "installed_version", lambda n: None if n in absent else real(n))
-    [result] = [each for each in doctor._conflicts() if each.name == "verl packages"]
+    [result] = [each for each in doctor._packages() if each.name == "verl packages"]
     assert result.state == "problem"
     assert result.fix == 'pip install "TransferQueue>=0.1.10" cachetools fastapi uvicorn'
 

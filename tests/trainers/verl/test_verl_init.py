@@ -35,7 +35,7 @@ def test_hydra_reads_paths_unchanged(tmp_path: Path, name: str) -> None:
     from rag_rewards.cli.init import write
     from rag_rewards.loading import RecipeSpec
     from rag_rewards.models.model_options import ModelOptions
-    from rag_rewards.training.scripts import start_of
+    from rag_rewards.scripts.start import start_of
 
     start = start_of(
         RecipeSpec(recipe="arena"),

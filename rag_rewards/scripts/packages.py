@@ -1,8 +1,6 @@
-"""Packages of the trainers: installed versions, conflicts, and commands that install them for GPUs.
+"""Packages of the trainers: installed versions, conflicts and missing packages.
 
-The commands are resolved by `make install-lines`, and the result is in
-`tests/install/resolved.json`. Nothing here imports a trainer, except
-the code that `run_isolated` runs in a separate process.
+Nothing here imports a trainer, except the code that `run_isolated` runs in a separate process.
 """
 
 from __future__ import annotations
@@ -17,66 +15,14 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from rag_rewards.trainers import TRAINERS, Trainer
+
 PROBE_SECONDS = 180
 ENGINE = "vllm"
 """The extra of trainers that fixes the version of the engine for rollouts."""
 
 
-@dataclass(frozen=True)
-class Installation:
-    """Commands that install a trainer with vLLM on a machine with NVIDIA GPUs.
-
-    package   name of the trainer's package
-    commands  what to run, in order, in an environment of its own
-    extras    extras of rag-rewards that fit into the same environment
-    imports   packages that a training imports, although only extras of the trainer require them
-    """
-
-    package: str
-    commands: tuple[str, ...]
-    extras: tuple[str, ...] = ("http", "server")
-    imports: tuple[str, ...] = ()
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        """The requirements of all commands."""
-        words = (word for command in self.commands for word in command.split()[2:])
-        return tuple(word.strip('"') for word in words if not word.startswith("-"))
-
-
-INSTALLATIONS = {
-    each.package: each
-    for each in (
-        Installation(
-            "trl",
-            ('pip install "trl[vllm,peft]==1.16.0"',),
-            ("http", "server", "transformers"),
-        ),
-        Installation(
-            "verl",
-            (
-                'pip install "verl[vllm]==0.9.1"',
-                "pip install flash-attn==2.8.3 --no-build-isolation",
-            ),
-            imports=("TransferQueue", "cachetools", "fastapi", "uvicorn"),
-        ),
-        Installation(
-            "openrlhf",
-            (
-                "pip install torch==2.13.0 setuptools wheel ninja packaging psutil",
-                'pip install "openrlhf[vllm]==0.11.2" --no-build-isolation',
-            ),
-        ),
-        Installation(
-            "ms-swift",
-            ('pip install ms-swift==4.6.0 "vllm>=0.32"',),
-            ("http", "server", "transformers"),
-        ),
-    )
-}
-"""The installation of each trainer, by its package."""
-
-DEPENDENTS = (*INSTALLATIONS, "axolotl", "unsloth")
+DEPENDENTS = (*(trainer.package for trainer in TRAINERS.values()), "unsloth")
 """Packages that can require a trainer, and then fix its version."""
 _NEEDS_TORCH = frozenset({"flash-attn"})
 """Packages whose build imports torch, so that it has to be installed before."""
@@ -125,22 +71,22 @@ def _requirements(package: str) -> Iterator[tuple[Requirement, bool]]:
     has_engine = installed_version(ENGINE) is not None
     for line in metadata.requires(package) or ():
         requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        if _is_required(requirement):
             yield requirement, False
-        elif has_engine and requirement.marker.evaluate({"extra": ENGINE}):
+        elif has_engine and requirement.marker and requirement.marker.evaluate({"extra": ENGINE}):
             yield requirement, True
 
 
-def missing(package: str) -> list[Requirement]:
+def missing(trainer: Trainer) -> list[Requirement]:
     """Return the requirements of an installed trainer that are not installed.
 
     They are those of its metadata, and the packages that a training imports.
     """
-    if installed_version(package) is None:
+    if installed_version(trainer.package) is None:
         return []
-    lines = {line.name: line for line, is_engine in _requirements(package) if not is_engine}
-    for name in INSTALLATIONS[package].imports if package in INSTALLATIONS else ():
-        lines.setdefault(name, _in_extras(package, name))
+    lines = {line.name: line for line, is_engine in _requirements(trainer.package) if not is_engine}
+    for name in trainer.imports:
+        lines.setdefault(name, _in_extras(trainer.package, name))
     return [line for name, line in lines.items() if installed_version(name) is None]
 
 
@@ -170,20 +116,24 @@ def install_command(requirements: Iterable[Requirement]) -> str:
 
 def dependent_of(package: str) -> str | None:
     """Return an installed package that requires a trainer, and then fixes its version."""
-    for other in DEPENDENTS:
-        if other == package or installed_version(other) is None:
-            continue
-        if any(line.name == package for line, is_engine in _requirements(other) if not is_engine):
-            return other
-    return None
+    others = (other for other in DEPENDENTS if other != package)
+    return next((other for other in others if requirement_of(other, package) is not None), None)
 
 
-def engine_of(package: str) -> Requirement | None:
-    """Return the versions of vLLM that an installed trainer accepts, None if it states none."""
+def requirement_of(package: str, name: str) -> Requirement | None:
+    """Return the versions of a package that an installed trainer accepts, None for any version.
+
+    The versions of vLLM are those of an extra of the trainer.
+    """
     if installed_version(package) is None:
         return None
     lines = map(Requirement, metadata.requires(package) or ())
-    return next((line for line in lines if line.name == ENGINE), None)
+    own = (line for line in lines if line.name == name)
+    return next((line for line in own if name == ENGINE or _is_required(line)), None)
+
+
+def _is_required(line: Requirement) -> bool:
+    return line.marker is None or line.marker.evaluate({"extra": ""})
 
 
 def installed_version(package: str) -> str | None:

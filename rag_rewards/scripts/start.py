@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,30 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import models_needed
 from rag_rewards.scoring.rollout_dump import DumpOptions
+from rag_rewards.scripts.model_types import has_configuration, model_types
 from rag_rewards.settings import did_you_mean
+from rag_rewards.trainers import Trainer
 from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.settings import Stated, Training
+from rag_rewards.turns.dialects import DIALECTS, SEARCH_R1
 
 NO_DUMP = DumpOptions()
 SEARCH_TURNS = 4
-"""Greatest number of turns of a search agent in the scripts."""
+"""Greatest number of turns of a search agent in the templates."""
 SEARCH_TOKENS = 4096
 """Least number of tokens for all turns of a search agent and their results."""
-
-GPUS = 8
-"""Number of GPUs of a node in the scripts."""
+TAG_DIALECTS = tuple(name for name, dialect in DIALECTS.items() if dialect.block)
+"""The dialects of environments that read tags, Search-R1 first."""
 _PATHS = ("model", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity", "prompt_template")
 """The options of models that can be paths."""
+_EXTRAS: Mapping[ModelKind, str] = {
+    "policy": "http",
+    "entailment": "nli",
+    "judge": "judge",
+    "similarity": "semantic",
+}
+"""The extra of each kind of model."""
 
 
 @dataclass(frozen=True)
@@ -109,32 +119,64 @@ class Start:
         """The dialect of the recipe, or of the last stage of a curriculum."""
         return str((self.reward.recipes[-1].settings or {}).get("dialect", "auto"))
 
-    def for_dialect(self, trainer: str, dialects: Sequence[str]) -> Start:
-        """Return the start with a dialect of the environment that the script of a trainer writes.
+    def for_trainer(self, trainer: Trainer) -> Start:
+        """Return the start for the script of a trainer, in a dialect of its environment.
 
-        It is the first one of the trainer for the dialect `auto`. Raises UsageError for another
-        dialect than those of the trainer.
+        Raises UsageError for what the trainer or its script cannot do.
         """
-        if not self.searches or self.dialect in dialects:
+        if self.scores_groups and trainer.one_rollout:
+            raise UsageError(
+                f"{self.name} compares the rollouts of a group, and {trainer.title} scores one "
+                f"rollout at a time: {trainer.one_rollout}"
+            )
+        if self.searches and trainer.search == "none":
+            raise UsageError(
+                f"{self.name} rewards searches, and the script of {trainer.title} generates one "
+                "response without tools: train with trl, verl, skyrl, openrlhf or ms-swift"
+            )
+        if not trainer.turn_credit:
+            self._check_sum(trainer.title)
+        if not trainer.has_steps and isinstance(self.reward, Curriculum):
+            raise UsageError(
+                f"{trainer.title} does not pass the training step to a reward: write a script for "
+                "each stage"
+            )
+        if self.needs_trained_policy and not trainer.passes_model:
+            raise UsageError(
+                f"{self.name} needs log-probabilities, and {trainer.title} passes no model to a "
+                "reward: set --model URL --backend vllm"
+            )
+        return self._in_dialect(trainer)
+
+    def _check_sum(self, trainer: str) -> None:
+        """Raise UsageError if the sum of the turns says nothing about which turn was good.
+
+        This is the sum of information gains over the previous turn: the outcome, plus the last
+        likelihood, minus the first one.
+        """
+        settings = self.reward.recipes[-1].settings or {}
+        if self.credit is not None and settings.get("gain.baseline") == "previous":
+            raise UsageError(
+                f"{trainer} has no turn credit, and the sum of the turns is only the outcome and "
+                "the difference of the last and the first likelihood: set credit.method=group to "
+                "train on this sum, set gain.baseline=empty, or train with TRL or verl"
+            )
+
+    def _in_dialect(self, trainer: Trainer) -> Start:
+        """Return the start with the first dialect of the trainer in place of the dialect `auto`."""
+        dialects = TAG_DIALECTS if trainer.search == "tags" else (trainer.search,)
+        if not self.searches or trainer.search == "any" or self.dialect in dialects:
             return self
         if self.dialect != "auto":
             raise UsageError(
-                f"the script of {trainer} searches in the dialect {' or '.join(dialects)}, and "
-                f"{self.name} reads {self.dialect}: set dialect={dialects[0]}"
+                f"the script of {trainer.title} searches in the dialect {' or '.join(dialects)}, "
+                f"and {self.name} reads {self.dialect}: set dialect={dialects[0]}"
             )
         if self.spec.recipe not in RECIPES:
             return self  # a curriculum and an own recipe contain their dialects
         changed = {**self.spec.settings, "dialect": dialects[0]}
         spec = msgspec.structs.replace(self.spec, settings=changed)
         return replace(self, spec=spec, reward=load_recipe(spec))
-
-    def refuse_searches(self, trainer: str) -> None:
-        """Raise UsageError for a reward of searches in a script without a search engine."""
-        if self.searches:
-            raise UsageError(
-                f"{self.name} rewards searches, and the script of {trainer} generates one response "
-                "without tools: train with trl, verl, skyrl, openrlhf or ms-swift"
-            )
 
     @property
     def response_tokens(self) -> Stated[int]:
@@ -155,32 +197,10 @@ class Start:
             return None
         return Credit.of_settings(self.reward.recipes[-1].settings)
 
-    def check_sum(self, trainer: str) -> None:
-        """Raise UsageError if the sum of the turns says nothing about which turn was good.
-
-        This is the sum of information gains over the previous turn: the outcome, plus the last
-        likelihood, minus the first one.
-        """
-        settings = self.reward.recipes[-1].settings or {}
-        if self.credit is not None and settings.get("gain.baseline") == "previous":
-            raise UsageError(
-                f"{trainer} has no turn credit, and the sum of the turns is only the outcome and "
-                "the difference of the last and the first likelihood: set credit.method=group to "
-                "train on this sum, set gain.baseline=empty, or train with TRL or verl"
-            )
-
     @property
     def needs_trained_policy(self) -> bool:
         """Whether the reward needs the policy in training, because no other model is set."""
         return self.models.model is None and self.needs("policy")
-
-    def check_model(self, trainer: str) -> None:
-        """Raise UsageError for log-probabilities in a trainer that passes no model to a reward."""
-        if self.needs_trained_policy:
-            raise UsageError(
-                f"{self.name} needs log-probabilities, and {trainer} passes no model to a reward: "
-                "set --model URL --backend vllm"
-            )
 
     def needs(self, kind: ModelKind) -> bool:
         """Whether the reward needs a kind of model."""
@@ -214,6 +234,119 @@ class Start:
         """The options, with the floor of the standard deviation if the recipe has one."""
         floor = self.training.std_floor.value
         return self.options if floor is None else self.options | {"std_floor": floor}
+
+    # --- values of templates -------------------------------------------------------------------
+
+    @property
+    def named_options(self) -> dict[str, Any]:
+        """The options, with a name if they contain no recipe with one."""
+        options = self.advantage_options
+        return options if "recipe" in options else {"name": self.name, **options}
+
+    @property
+    def flat_options(self) -> dict[str, Any]:
+        """The options, with each setting of the recipe as an option `settings.KEY`."""
+        options: dict[str, Any] = {}
+        for name, value in self.options.items():
+            settings = value if name == "settings" else {}
+            options |= {f"settings.{key}": setting for key, setting in settings.items()}
+            options |= {} if name == "settings" else {name: value}
+        return options
+
+    @property
+    def needs_judge(self) -> bool:
+        """Whether the reward needs a judge."""
+        return self.needs("judge")
+
+    @property
+    def component_names(self) -> list[str]:
+        """The components that the trainer normalizes one by one."""
+        return list(self.components)
+
+    @property
+    def component_weights(self) -> list[float]:
+        """The weights of `component_names`."""
+        return list(self.components.values())
+
+    @property
+    def reward_names(self) -> list[str]:
+        """The names of the rewards: that of the recipe, or those of its components."""
+        return [f"{self.name}/{name}" for name in self.components] or [self.name]
+
+    @property
+    def extras(self) -> str:
+        """The extras of this package that the models of the reward need, in brackets, or ""."""
+        names = [extra for kind, extra in _EXTRAS.items() if self.needs(kind)]
+        return f"[{','.join(names)}]" if names else ""
+
+    @property
+    def rollouts(self) -> Stated[int]:
+        """The rollouts of a step."""
+        prompts, group = self.training.prompts, self.training.group
+        sources = " and ".join(dict.fromkeys((group.source, prompts.source)))
+        return Stated(prompts.value * group.value, sources)
+
+    @property
+    def one_turn_tokens(self) -> int:
+        """The tokens of a prompt and of one response of the policy."""
+        return self.training.prompt_tokens.value + self.training.response_tokens.value
+
+    @property
+    def all_turns_tokens(self) -> int:
+        """The tokens of a prompt and of all turns with their results."""
+        return self.training.prompt_tokens.value + self.response_tokens.value
+
+    @property
+    def input_tokens(self) -> int:
+        """The tokens of a prompt and of SEARCH_TURNS responses."""
+        training = self.training
+        return training.prompt_tokens.value + SEARCH_TURNS * training.response_tokens.value
+
+    @property
+    def policy_tokens(self) -> int:
+        """The tokens that an engine with the policy accepts; a log-probability needs one more."""
+        return self.all_turns_tokens + self.needs_trained_policy
+
+    @property
+    def tag_dialect(self) -> str:
+        """The dialect with tags: that of the recipe, or else that of Search-R1."""
+        return self.dialect if self.dialect in TAG_DIALECTS else SEARCH_R1.name
+
+    @property
+    def query_end(self) -> str:
+        """The tag that ends a query in `tag_dialect`."""
+        query = DIALECTS[self.tag_dialect].query
+        return query[1] if query else ""
+
+    @property
+    def model_types(self) -> dict[str, str]:
+        """The flags with which ms-swift reads the folder of the policy, none if it needs none."""
+        return model_types(self.policy)
+
+    @property
+    def has_unknown_types(self) -> bool:
+        """Whether ms-swift may not derive the types of the policy from the name of its folder."""
+        return has_configuration(self.policy) and not self.model_types
+
+    @property
+    def identifier(self) -> str:
+        """The name of the reward as a name in Python."""
+        return re.sub(r"\W", "_", self.name)
+
+    @property
+    def module(self) -> str:
+        """The name of a module with the reward."""
+        return f"rag_{self.identifier}".lower()
+
+    @property
+    def distribution(self) -> str:
+        """The name of a package with the reward."""
+        return self.module.replace("_", "-")
+
+    @property
+    def class_name(self) -> str:
+        """The beginning of the names of classes for the reward."""
+        return "".join(word.capitalize() for word in self.identifier.split("_"))
 
 
 def weights_of(text: str) -> dict[str, float]:
