@@ -14,13 +14,14 @@ written to docs/cascade.md; `make pages` then writes the figures of other pages.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from harness import Page, labelled_files
 
 import rag_rewards as rr
 from rag_rewards.audit.capitals import SAME_LIKELIHOOD
@@ -29,7 +30,6 @@ from rag_rewards.metrics.agreement import Agreement
 from rag_rewards.recipes import definition_of
 from rag_rewards.text.statements import sentences
 
-RESULTS = Path(__file__).resolve().parent / "results" / "agreement.md"
 SYSTEMS = ("gpt35", "chatgpt", "gpt4", "newbing")
 """The systems with long answers."""
 SHORT = ("fid",)
@@ -38,6 +38,8 @@ LENGTHS = {"long": SYSTEMS, "short": SHORT}
 Group = tuple[str, str]
 """The name of the data, NQ or TQ, and `long` or `short`."""
 PARTS = ("development", "test")
+RATES = [head for part in PARTS for head in (f"κ, {part}", "false positives", "false negatives")]
+"""The heads of κ and error rates."""
 TUNED = (
     "The data is a half of EVOUNA. People read answers to 70% of its questions while they "
     "developed the rules (development). They did not read the answers to the other questions "
@@ -166,35 +168,30 @@ def line(
 
 
 def lines_of(labelled: Mapping[Group, Sequence[Labelled]]) -> Iterator[str]:
-    """Yield the lines of the table of the recipes, and print them."""
+    """Yield the lines of the table of the recipes."""
     for (data, length), rows in labelled.items():
         for name, settings, profiles in RECIPES:
             for hardened in profiles:
-                text = line(name, settings, rows, f"{data}, {length}", hardened=hardened)
-                print(text, flush=True)
-                yield text
+                yield line(name, settings, rows, f"{data}, {length}", hardened=hardened)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", type=Path, nargs="+")
-    paths = parser.parse_args().files
+    paths = labelled_files(__doc__).parse_args().files
     # Imported here because tests import this file without the folder of the other ones.
     import decisions
 
     labelled = read_groups(paths)
     decided = decisions.decided_answers(labelled)
-    lines = [
-        "# Agreement of the recipes with people",
-        "",
+    page = Page(
+        "Agreement of the recipes with people",
         f"{introduction('agreement.py')} The answers are those of four systems that answer in "
         "sentences (long answers), and of FiD, which answers with a few words (short answers), to "
         "questions of NQ and TriviaQA (TQ). People call each answer right or wrong. Each answer is "
         "in the output form of the recipe.",
-        "",
         TUNED,
-        "",
-        *decisions.section(decided),
+    )
+    page.extend(decisions.section(decided))
+    page.add(
         "",
         "## Recipes",
         "",
@@ -203,15 +200,13 @@ def main() -> None:
         "answers in sentences are undecided. A false positive is a wrong answer that the recipe "
         "accepts. For `ground-grpo`, each sentence cites a document that says the same.",
         "",
-        "| recipe | profile | data | κ, development | false positives | false negatives "
-        "| κ, test | false positives | false negatives |",
-        "| --- " * 9 + "|",
-        *lines_of(labelled),
-        "",
-        *decisions.cascade_section(decided),
-    ]
+    )
+    page.table("recipe", "profile", "data", *RATES)
+    page.extend(lines_of(labelled))
+    page.add("")
+    page.extend(decisions.cascade_section(decided))
     decisions.write_page(decided)
-    RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
+    page.write("agreement")
 
 
 if __name__ == "__main__":

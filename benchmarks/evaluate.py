@@ -9,17 +9,12 @@ including start-up and 1,000 resamples. Results are written to results/evaluate.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import random
-import subprocess
-import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-FOLDER = HERE.parent / "build" / "bench"
+from harness import BUILD, Page, machine, parser, run_command
+
 WORDS = "river city king album film born county team novel war school song award north".split()
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
 GROUP, DOCUMENTS = 8, 5
@@ -93,8 +88,8 @@ def make_question(rng: random.Random, number: int) -> dict[str, object]:
 
 def write_rows(name: str, rows: int, seed: int, *, ungrouped: bool = False) -> Path:
     """Write a file of rows. The questions do not depend on the seed."""
-    path = FOLDER / name
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = BUILD / name
+    BUILD.mkdir(parents=True, exist_ok=True)
     questions, rng = random.Random(7), random.Random(seed)
     with path.open("wb") as handle:
         for number in range(rows):
@@ -104,46 +99,33 @@ def write_rows(name: str, rows: int, seed: int, *, ungrouped: bool = False) -> P
     return path
 
 
-def measure(command: list[str], seconds: float = 600) -> dict[str, float]:
-    """Wall-clock seconds, processor seconds and peak bytes of one command."""
-    spawn = [sys.executable, "-I", str(HERE / "spawn.py"), str(seconds), *command]
-    done = subprocess.run(spawn, capture_output=True, text=True, check=True, cwd=FOLDER)
-    usage = json.loads(done.stdout)
-    assert usage["code"] in (0, 3), done.stderr
-    return usage
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=100_000)
-    rows = parser.parse_args().rows
+    rows = parser(__doc__, rows=100_000).parse_args().rows
     paths = [
         write_rows("rows.jsonl", rows, 1),
         write_rows("again.jsonl", rows, 2),
         write_rows("ungrouped.jsonl", rows, 1, ungrouped=True),
     ]
-    lines = [
-        "# `rag-rewards evaluate`",
-        "",
+    page = Page(
+        "`rag-rewards evaluate`",
         f"{rows:,} rows in {rows // GROUP:,} groups, {paths[0].stat().st_size / 1e6:,.0f} MB; "
-        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the "
-        f"start, Python {platform.python_version()}. Complete commands in one process, including "
-        "start-up and 1,000 resamples. The target is 30 seconds for all rule metrics on a quiet "
-        "machine. The load of the machine affects the first column more than the second.",
-        "",
-        "| metrics | seconds | processor seconds | rows per second | peak memory |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+        f"{machine()}. Complete commands in one process, including start-up and 1,000 resamples. "
+        "The target is 30 seconds for all rule metrics on a quiet machine. The load of the machine "
+        "affects the first column more than the second.",
+    )
+    page.table("metrics", "seconds", "processor seconds", "rows per second", "peak memory")
     for name, options in RUNS.items():
-        usage = measure([sys.executable, "-m", "rag_rewards", "evaluate", *options, "--json"])
-        lines.append(
-            f"| {name} | {usage['seconds']:.1f} | {usage['processor']:.1f} | "
-            f"{rows / usage['seconds']:,.0f} | {usage['peak'] / 1e6:,.0f} MB |"
+        usage = run_command("evaluate", *options, "--json")
+        page.row(
+            name,
+            f"{usage['seconds']:.1f}",
+            f"{usage['processor']:.1f}",
+            f"{rows / usage['seconds']:,.0f}",
+            f"{usage['peak'] / 1e6:,.0f} MB",
         )
-        print(lines[-1], flush=True)
     for path in paths:
         path.unlink()
-    (HERE / "results" / "evaluate.md").write_text("\n".join(lines) + "\n", "utf-8")
+    page.write("evaluate")
 
 
 if __name__ == "__main__":

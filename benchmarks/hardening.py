@@ -9,9 +9,7 @@ results/hardening.md, with which docs/hardening-cost.md begins.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from agreement import (
@@ -26,10 +24,10 @@ from agreement import (
     read,
     shown,
 )
+from harness import Page, labelled_files
 
 import rag_rewards as rr
 
-RESULTS = Path(__file__).resolve().parent / "results" / "hardening.md"
 BOX, SECTION, CITATIONS = "box", "`<answer>`", "`<answer>`, cited sentences"
 RECIPES: Sequence[tuple[str, Mapping[str, Any], str, Sequence[str]]] = (
     ("arena", {}, SECTION, SHORT),
@@ -54,7 +52,7 @@ def length_of(systems: Sequence[str]) -> str:
 def lines_of(
     name: str, settings: Mapping[str, Any], form: str, length: str, rows: Sequence[Labelled]
 ) -> Iterator[str]:
-    """Yield the lines of a recipe, one for each part of the questions, and print them."""
+    """Yield the lines of a recipe, one for each part of the questions."""
     default, hardened = (_verdicts(name, settings, rows, hardened=value) for value in (False, True))
     for part in PARTS:
         cells = []
@@ -68,9 +66,7 @@ def lines_of(
             rejected = sum(before and not after for before, after in pairs)
             cells += [f"{len(pairs):,}", *(f"{count:,}" for count in [*accepted, rejected])]
         heads = [shown(name, settings), form, length, part]
-        text = f"| {' | '.join([*heads, *cells])} |"
-        print(text, flush=True)
-        yield text
+        yield f"| {' | '.join([*heads, *cells])} |"
 
 
 def _verdicts(
@@ -81,12 +77,8 @@ def _verdicts(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", type=Path, nargs="+")
-    paths = parser.parse_args().files
-    lines = [
-        "# Answers with verdicts of people",
-        "",
+    page = Page(
+        "Answers with verdicts of people",
         f"{introduction('hardening.py')} The answers are long answers of four systems and short "
         "answers of FiD, in the form that the recipe requires. For `ground-grpo`, each sentence "
         "cites a document that says the same. Lost answers are right and accepted only under the "
@@ -94,17 +86,17 @@ def main() -> None:
         "Except in `ground-grpo`, the hardened profile accepts no undecided answer. An answer "
         "in a sentence is often undecided: ask for a word or a short phrase in the prompt, or let "
         "a judge decide (`undecided=judge`).",
-        "",
         TUNED,
-        "",
-        "| recipe | form | answers | questions | right | accepted, default | accepted, hardened "
-        "| lost | wrong | accepted, default | accepted, hardened | caught |",
-        "| --- " * 12 + "|",
-    ]
+    )
+    heads = ["recipe", "form", "answers", "questions"]
+    for verdict, last in (("right", "lost"), ("wrong", "caught")):
+        heads += [verdict, "accepted, default", "accepted, hardened", last]
+    page.table(*heads)
+    paths = labelled_files(__doc__).parse_args().files
     for name, settings, form, systems in RECIPES:
         rows = [row for path in paths for row in read(path, systems)]
-        lines += lines_of(name, settings, form, length_of(systems), rows)
-    RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
+        page.extend(lines_of(name, settings, form, length_of(systems), rows))
+    page.write("hardening")
 
 
 if __name__ == "__main__":

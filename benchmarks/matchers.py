@@ -17,17 +17,15 @@ written to results/matchers.md.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-from agreement import PARTS, TUNED, Group, Labelled, introduction, read_groups, score
+from agreement import PARTS, RATES, TUNED, Group, Labelled, introduction, read_groups, score
+from harness import Page, labelled_files
 
 import rag_rewards as rr
 from rag_rewards.metrics.agreement import Agreement
 
-RESULTS = Path(__file__).resolve().parent / "results" / "matchers.md"
 MIN_F1 = 0.5
 Matcher = Callable[[Labelled], bool]
 
@@ -77,7 +75,7 @@ def pedants(weights: str) -> tuple[Matcher, str] | None:
 def lines_of(
     matchers: Mapping[str, Matcher], labelled: Mapping[Group, Sequence[Labelled]]
 ) -> Iterator[str]:
-    """Yield the lines of the table, and print them."""
+    """Yield the lines of the table."""
     for (data, length), rows in labelled.items():
         for name, matches in matchers.items():
             pairs = [(matches(row), row) for row in rows]
@@ -86,16 +84,13 @@ def lines_of(
                 agreement = Agreement.of((v, row.label) for v, row in pairs if row.part == part)
                 rates = agreement.false_positive_rate, agreement.false_negative_rate
                 cells += [f"{value:.3f}" for value in (agreement.kappa, *rates)]
-            line = f"| {data}, {length}, {len(rows):,} | {name} | {' | '.join(cells)} |"
-            print(line, flush=True)
-            yield line
+            yield f"| {data}, {length}, {len(rows):,} | {name} | {' | '.join(cells)} |"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--weights", default="today", help="name the source of the weights")
-    options = parser.parse_args()
+    arguments = labelled_files(__doc__)
+    arguments.add_argument("--weights", default="today", help="name the source of the weights")
+    options = arguments.parse_args()
     matchers, baseline = own_matchers(), pedants(options.weights)
     if baseline:
         matchers["PEDANTS"], description = baseline
@@ -105,9 +100,8 @@ def main() -> None:
         )
     else:
         other = "PEDANTS is not measured, because the package qa-metrics is not installed."
-    lines = [
-        "# Agreement of matchers with people",
-        "",
+    page = Page(
+        "Agreement of matchers with people",
         f"{introduction('matchers.py')} κ is Cohen's kappa between the verdict of a matcher and "
         "the verdict of a person, on long answers of four systems and short answers of FiD. A "
         "false positive is a wrong answer that the matcher accepts. The first matchers are values "
@@ -115,15 +109,11 @@ def main() -> None:
         "`accuracy.reads=answer`. Decided right is `accuracy.undecided=wrong`, for which an "
         "undecided answer is wrong; a judge can decide on it instead ([judge "
         f"cascade](agreement.md#judge-cascade)). {other}",
-        "",
         TUNED,
-        "",
-        "| data, answers | matcher | κ, development | false positives | false negatives "
-        "| κ, test | false positives | false negatives |",
-        "| --- " * 8 + "|",
-        *lines_of(matchers, read_groups(options.files)),
-    ]
-    RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
+    )
+    page.table("data, answers", "matcher", *RATES)
+    page.extend(lines_of(matchers, read_groups(options.files)))
+    page.write("matchers")
 
 
 if __name__ == "__main__":

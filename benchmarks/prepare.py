@@ -9,17 +9,12 @@ start-up. Results are written to results/prepare.md.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import random
-import subprocess
-import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-FOLDER = HERE.parent / "build" / "bench"
+from harness import BUILD, Page, machine, parser, run_command
+
 WORDS = "river city king album film born county team novel war school song award north".split()
 RUNS = {
     "verl, arena": ["-r", "arena", "-t", "verl", "-o", "prepared.parquet"],
@@ -53,9 +48,9 @@ def row(rng: random.Random, number: int) -> dict[str, object]:
 
 def write_rows(rows: int) -> Path:
     """Write the file if it does not exist."""
-    path = FOLDER / f"hotpotqa-{rows}.json"
+    path = BUILD / f"hotpotqa-{rows}.json"
     if not path.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
+        BUILD.mkdir(parents=True, exist_ok=True)
         rng, partial = random.Random(7), path.with_suffix(".partial")
         with partial.open("w", encoding="utf-8") as handle:
             for number in range(rows):
@@ -65,43 +60,29 @@ def write_rows(rows: int) -> Path:
     return path
 
 
-def measure(command: list[str], seconds: float = 600) -> dict[str, float]:
-    """Wall-clock seconds, processor seconds and peak bytes of one command."""
-    spawn = [sys.executable, "-I", str(HERE / "spawn.py"), str(seconds), *command]
-    done = subprocess.run(spawn, capture_output=True, text=True, check=True, cwd=FOLDER)
-    usage = json.loads(done.stdout)
-    assert usage["code"] == 0, done.stderr
-    return usage
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=100_000)
-    rows = parser.parse_args().rows
+    rows = parser(__doc__, rows=100_000).parse_args().rows
     path = write_rows(rows)
-    lines = [
-        "# `rag-rewards prepare`",
-        "",
+    page = Page(
+        "`rag-rewards prepare`",
         f"{rows:,} rows of HotpotQA's size in one JSON array of {path.stat().st_size / 1e6:,.0f} "
-        f"MB; {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
-        "Complete commands in one process, including start-up.",
-        "",
-        "| run | seconds | processor seconds | rows per second | peak memory | output |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+        f"MB; {machine()}. Complete commands in one process, including start-up.",
+    )
+    page.table("run", "seconds", "processor seconds", "rows per second", "peak memory", "output")
     for name, options in RUNS.items():
-        command = [sys.executable, "-m", "rag_rewards", "prepare", "hotpotqa", str(path), *options]
-        usage = measure(command)
-        output = FOLDER / options[options.index("-o") + 1]
-        lines.append(
-            f"| {name} | {usage['seconds']:.1f} | {usage['processor']:.1f} | "
-            f"{rows / usage['seconds']:,.0f} | {usage['peak'] / 1e6:,.0f} MB | "
-            f"{output.stat().st_size / 1e6:,.0f} MB |"
+        usage = run_command("prepare", "hotpotqa", path, *options)
+        output = BUILD / options[options.index("-o") + 1]
+        page.row(
+            name,
+            f"{usage['seconds']:.1f}",
+            f"{usage['processor']:.1f}",
+            f"{rows / usage['seconds']:,.0f}",
+            f"{usage['peak'] / 1e6:,.0f} MB",
+            f"{output.stat().st_size / 1e6:,.0f} MB",
         )
-        print(lines[-1])
-        for file in FOLDER.glob(f"{output.name}*"):
+        for file in BUILD.glob(f"{output.name}*"):
             file.unlink()
-    (HERE / "results" / "prepare.md").write_text("\n".join(lines) + "\n", "utf-8")
+    page.write("prepare")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import hashlib
 import os
-import platform
 import secrets
 import shutil
 import statistics
@@ -28,9 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import rollouts
+from harness import Page, machine, parser, place, ratio
 
 HERE = Path(__file__).resolve().parent
-RESULT = HERE / "results" / "ray_engine.md"
 RECIPE, ROW_BYTES, DISTINCT = "naive-grpo", 1_700, 2_000
 SLOWER, GAIN = 1.25, 1.8
 """Targets: time of Ray against the local engine at most, and gain of two workers at least."""
@@ -138,47 +137,40 @@ def digest(output: Path) -> bytes:
     return rows.digest()
 
 
-def ratio(slow: list[float], fast: list[float]) -> float:
-    """Return the median of the ratios within the rounds."""
-    return statistics.median(one / other for one, other in zip(slow, fast, strict=True))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-write", action="store_true", help="do not write the result")
-    parser.add_argument(
-        "--folder", type=Path, help="folder of the files, default: that of the system"
-    )
-    options = parser.parse_args()
+    options = arguments()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         times = measure(Path(folder), options.rows, options.rounds)
-    table = [["engine", "cluster", "output", "workers", "seconds", "rows per second"], ["---"] * 6]
+    page = Page(
+        "Engine on Ray",
+        f"`score -r {RECIPE}`, {options.rows:,} rows of 1.7 KB, files {place(options.folder)}; "
+        f"{machine()}. Median of {options.rounds} interleaved rounds. The start and the end of a "
+        "new cluster are included.",
+    )
+    page.table("engine", "cluster", "output", "workers", "seconds", "rows per second")
     for way, durations in times.items():
         median = statistics.median(durations)
-        table.append([*way.cells, f"{median:.1f}", f"{options.rows / median:,.0f}"])
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+        page.row(*way.cells, f"{median:.1f}", f"{options.rows / median:,.0f}")
     slower = ratio(times[RAY[0][0]], times[LOCAL])
     new, running, parts = (ratio(times[one], times[two]) for one, two in RAY)
-    summary = (
-        f"With a new cluster, one worker takes {slower:.2f} times as long as the local engine\n"
+    page.add(
+        "",
+        f"With a new cluster, one worker takes {slower:.2f} times as long as the local engine "
         f"(target: at most {SLOWER}). Two workers are {new:.2f} times as fast as one with a new "
-        f"cluster,\n{running:.2f} times with a running one, and {parts:.2f} times with a running "
-        f"one and part files\n(target: {GAIN})."
+        f"cluster, {running:.2f} times with a running one, and {parts:.2f} times with a running "
+        f"one and part files (target: {GAIN}).",
     )
-    print(text, summary, sep="\n\n")
     if not options.no_write:
-        in_memory = options.folder == Path("/dev/shm")  # noqa: S108 (the benchmark makes a folder)
-        intro = (
-            "# Engine on Ray\n\n"
-            f"`score -r {RECIPE}`, {options.rows:,} rows of 1.7 KB, files "
-            f"{'in memory' if in_memory else 'on a disk'}; {platform.machine()}, "
-            f"{os.cpu_count()} cores, Python\n{platform.python_version()}. Median of "
-            f"{options.rounds} interleaved rounds. The start and the end of a new cluster are "
-            "included.\n\n"
-        )
-        RESULT.write_text(f"{intro}{text}\n\n{summary}\n", encoding="utf-8")
+        page.write("ray_engine")
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__, rows=1_000_000, rounds=3)
+    options.add_argument("--no-write", action="store_true", help="do not write the result")
+    options.add_argument(
+        "--folder", type=Path, help="folder of the files, default: that of the system"
+    )
+    return options.parse_args()
 
 
 if __name__ == "__main__":

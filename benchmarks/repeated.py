@@ -12,7 +12,6 @@ the questions.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from agreement import CITED, introduction, score
+from harness import Page, labelled_files
 
 import rag_rewards as rr
 
-RESULTS = Path(__file__).resolve().parent / "results" / "repeated.md"
 FORMS: Mapping[str, str] = {
     "alone": "{}",
     "period": "{}.",
@@ -68,42 +67,37 @@ def rejected(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--show", choices=FORMS, help="print the rejected responses of this form")
-    parser.add_argument("--recipe", choices=RECIPES, default="rag-total")
-    options = parser.parse_args()
+    arguments = labelled_files(__doc__)
+    show = "print the rejected responses of this form"
+    arguments.add_argument("--show", choices=FORMS, help=show)
+    arguments.add_argument("--recipe", choices=RECIPES, default="rag-total")
+    options = arguments.parse_args()
     data = list(questions(options.files))
-    if options.show:
-        data = [each for each in data if is_development(each[0])]
-        for question, text in rejected(options.recipe, options.show, data):
-            print(f"{text}    {question}")
-        return
-    RESULTS.write_text("\n".join(report(data)) + "\n", "utf-8")
+    if not options.show:
+        return measure(data)
+    data = [each for each in data if is_development(each[0])]
+    for question, text in rejected(options.recipe, options.show, data):
+        print(f"{text}    {question}")
 
 
-def report(data: Sequence[tuple[str, list[str]]]) -> Iterator[str]:
-    """Yield the lines of the page of results, and print them."""
+def measure(data: Sequence[tuple[str, list[str]]]) -> None:
+    """Write the page of results."""
     total = sum(len(aliases) for _, aliases in data)
-    yield "# Repeated gold answers"
-    yield ""
-    yield (
+    page = Page(
+        "Repeated gold answers",
         f"{introduction('repeated.py')} Each gold answer of "
         f"{len(data):,} questions of NQ and TriviaQA (half of EVOUNA) is the response to its "
         f"question once, in several forms: {total:,} responses per form. The table shows how many "
         "of them earn nothing for the answer under the hardened profile. For `ground-grpo`, each "
         "sentence cites a document that says the same. A remark or a wish is no part of a short "
-        "answer, so that the answer is undecided."
+        "answer, so that the answer is undecided.",
     )
-    yield ""
-    yield f"| form | {' | '.join(RECIPES)} |"
-    yield "| --- " * (len(RECIPES) + 1) + "|"
+    page.table("form", *RECIPES)
     for form, text in FORMS.items():
         counts = [sum(1 for _ in rejected(name, form, data)) for name in RECIPES]
-        cells = " | ".join(f"{count:,} ({count / total:.2%})" for count in counts)
-        line = f"| {form}: `{text.format('X')}` | {cells} |"
-        print(line, flush=True)
-        yield line
+        cells = [f"{count:,} ({count / total:.2%})" for count in counts]
+        page.row(f"{form}: `{text.format('X')}`", *cells)
+    page.write("repeated")
 
 
 if __name__ == "__main__":

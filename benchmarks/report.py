@@ -8,18 +8,15 @@ The speed in the browser needs Chromium and playwright. The results are in resul
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import random
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from harness import Page, machine, parser, run_command
 
 WORDS = (
     "river tower city empire treaty island bridge museum painter engine valley winter railway "
@@ -27,16 +24,12 @@ WORDS = (
     "voyage battle garden temple market language century emperor poet engineer physicist"
 ).split()
 GROUP, DOCUMENTS = 8, 5
-RESULTS = Path(__file__).resolve().parent / "results" / "report.md"
-TITLE = f"""# `rag-rewards report`
-
-Rollouts of a simulated training run with the recipe `arena`: groups of {GROUP}, {DOCUMENTS}
-documents each; {{machine}}, {{cores}} cores. The times include the start-up of the command. The
-browser is Chromium without a window. The time of a filter lasts from a typed letter until the
-new table has a layout; the table shows the slowest of seven filters.
-
-| measure | value |
-| --- | --- |"""
+INTRODUCTION = (
+    f"Rollouts of a simulated training run with the recipe `arena`: groups of {GROUP}, {DOCUMENTS} "
+    "documents each; {machine}. The times include the start-up of the command. The browser is "
+    "Chromium without a window. The time of a filter lasts from a typed letter until the new table "
+    "has a layout; the table shows the slowest of seven filters."
+)
 
 
 def text(draw: random.Random, words: int) -> str:
@@ -80,40 +73,30 @@ def rows(n: int, seed: int = 0) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=20_000)
-    arguments = parser.parse_args()
+    rows_in_page = parser(__doc__, rows=20_000).parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         source, scored = Path(folder) / "rows.jsonl", Path(folder) / "scored.jsonl"
-        page = Path(folder) / "report.html"
+        report = Path(folder) / "report.html"
         with source.open("w") as handle:
-            for row in rows(arguments.rows):
+            for row in rows(rows_in_page):
                 handle.write(json.dumps(row) + "\n")
-        run("score", source, "-r", "arena", "-o", scored)
-        seconds = run("report", scored, "-o", page)
+        run_command("score", source, "-r", "arena", "-o", scored)
+        usage = run_command("report", scored, "-o", report)
         figures = {
-            "rollouts": f"{arguments.rows:,}, {source.stat().st_size / 1e6:.0f} MB",
-            "time to write": f"{seconds:.1f} s",
-            "size": f"{page.stat().st_size / 1e6:.1f} MB",
-            "rollouts with text": f"{rollouts_with_text(page):,}",
-        } | measure_in_browser(page)
-    lines = [TITLE.format(machine=platform.machine(), cores=os.cpu_count())]
-    lines += [f"| {name} | {figure} |" for name, figure in figures.items()]
-    RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
-    print("\n".join(lines))
+            "rollouts": f"{rows_in_page:,}, {source.stat().st_size / 1e6:.0f} MB",
+            "time to write": f"{usage['seconds']:.1f} s",
+            "size": f"{report.stat().st_size / 1e6:.1f} MB",
+            "rollouts with text": f"{rollouts_with_text(report):,}",
+        } | measure_in_browser(report)
+    page = Page("`rag-rewards report`", INTRODUCTION.format(machine=machine()))
+    page.table("measure", "value", rows=figures.items())
+    page.write("report")
 
 
 def rollouts_with_text(page: Path) -> int:
     """Return the number of rollouts whose responses and documents are in the page."""
     match = re.search(r'"texts":(\d+)', page.read_text("utf-8"))
     return int(match[1]) if match else 0
-
-
-def run(*arguments: object) -> float:
-    start = time.perf_counter()
-    command = [sys.executable, "-m", "rag_rewards", *map(str, arguments)]
-    subprocess.run(command, check=True, capture_output=True)
-    return time.perf_counter() - start
 
 
 FILTER = """() => {

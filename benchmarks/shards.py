@@ -15,8 +15,6 @@ workers write more than 200 MB per second: on a slower disk, its speed limits th
 import argparse
 import filecmp
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,9 +22,9 @@ import time
 from pathlib import Path
 
 import rollouts
+from harness import Page, machine, parser, place, ratio
 
 HERE = Path(__file__).resolve().parent
-RESULT = HERE / "results" / "shards.md"
 SIZES = {"1.7 KB": ("naive-grpo", 1_700, 1_000_000), "8 KB": ("arena", 8_192, 300_000)}
 DISTINCT = 2_000
 TARGET = 1.8
@@ -91,43 +89,34 @@ def measure(name: str, folder: Path, options: argparse.Namespace) -> list[str]:
     line = [name, recipe, f"{rate:,.0f}", f"{gain:.2f}", f"{limit:.2f}"]
     if options.before:
         line.append(f"{ratio(times['before'], times['one']):.2f}")
-    print(" | ".join(line), "(target reached)" if gain >= TARGET else f"(target {TARGET})")
     return line
 
 
-def ratio(slow: list[float], fast: list[float]) -> float:
-    """Return the median of the ratios within the rounds."""
-    return statistics.median(one / other for one, other in zip(slow, fast, strict=True))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, help="number of rows of each size")
-    parser.add_argument("--before", type=Path, help="folder with the sources of an older version")
-    parser.add_argument(
-        "--folder", type=Path, help="folder of the files, default: that of the system"
+    options = arguments()
+    page = Page(
+        "Shards",
+        "Speed of `score` with two workers, and of two separate processes that each score a half "
+        f"of the file, against one worker; {machine()}. Median of {options.rounds} interleaved "
+        f"rounds, with files {place(options.folder)}. The target for two workers is {TARGET}.",
     )
-    parser.add_argument("--no-write", action="store_true", help="do not write the result")
-    options = parser.parse_args()
     header = ["row", "recipe", "rows per second, 1 worker", "2 workers", "2 processes"]
     header += ["against the older version, 1 worker"] if options.before else []
-    print(" | ".join(header))
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        table = [measure(name, Path(folder), options) for name in SIZES]
-    lines = [header, ["---"] * len(header), *table]
-    in_memory = options.folder == Path("/dev/shm")  # noqa: S108 (the benchmark makes a folder there)
-    place = "in memory" if in_memory else "on a disk"
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    intro = (
-        "# Shards\n\n"
-        "Speed of `score` with two workers, and of two separate processes that each score a half "
-        f"of the\nfile, against one worker; {platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}.\nMedian of {options.rounds} interleaved rounds, with files "
-        f"{place}. The target for two workers is {TARGET}.\n\n"
-    )
+        page.table(*header, rows=(measure(name, Path(folder), options) for name in SIZES))
     if not options.no_write:
-        RESULT.write_text(f"{intro}{text}\n", encoding="utf-8")
+        page.write("shards")
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__, rounds=3)
+    options.add_argument("--rows", type=int, help="number of rows of each size")
+    options.add_argument("--before", type=Path, help="folder with the sources of an older version")
+    options.add_argument(
+        "--folder", type=Path, help="folder of the files, default: that of the system"
+    )
+    options.add_argument("--no-write", action="store_true", help="do not write the result")
+    return options.parse_args()
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ of every table in the process. The kinds alternate, and the best round counts.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
 import subprocess
 import sys
 import time
 from typing import Any
+
+from harness import Page, machine, parser
 
 import rag_rewards as rr
 
@@ -75,11 +76,9 @@ def measure(kind: str, count: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--kind", choices=KINDS)
-    options = parser.parse_args()
+    arguments = parser(__doc__, rows=100_000, rounds=3)
+    arguments.add_argument("--kind", choices=KINDS)
+    options = arguments.parse_args()
     if options.kind:
         print(measure(options.kind, options.rows))
         return
@@ -89,9 +88,16 @@ def main() -> None:
             command = [sys.executable, __file__, "--kind", kind, "--rows", str(options.rows)]
             output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             best[kind] = min(best[kind], float(output.split()[-1]))
-    print(f"| {options.rows:,} rows | seconds | against rollouts |\n| --- | --- | --- |")
+    page = Page(
+        "`rag_rewards.score`",
+        f"{options.rows:,} rows of ARENA with five documents, scored as each kind of table; "
+        f"{machine()}. Processor seconds, the best of {options.rounds} rounds. Rollouts are "
+        "decoded before the measurement, and rows of all other kinds during it.",
+    )
+    page.table("table", "seconds", "against rollouts")
     for kind, seconds in best.items():
-        print(f"| {kind} | {seconds:.2f} | {seconds / best['rollouts']:.2f} |")
+        page.row(kind, f"{seconds:.2f}", f"{seconds / best['rollouts']:.2f}")
+    page.write("tables")
 
 
 if __name__ == "__main__":

@@ -10,22 +10,18 @@ to results/turns.md.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import os
-import platform
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import rollouts
+from harness import Page, machine, parser
 
 import rag_rewards as rr
 from rag_rewards.turns.trajectory import Reading, read_trajectory
 
-HERE = Path(__file__).resolve().parent
 GROUP, SEARCHES, DOCUMENTS, WORDS = 8, 3, 3, 100
 PASSES = 5
 Row = dict[str, Any]
@@ -134,31 +130,23 @@ def parse(dialect: str, unit: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--groups", type=int, default=50)
-    groups = parser.parse_args().groups
+    groups = parser(__doc__, groups=50).parse_args().groups
     forms = [list(rows(groups, transcript=transcript)) for transcript in (False, True)]
-    lines = [
-        "# Search agents",
-        "",
+    page = Page(
+        "Search agents",
         f"{groups * GROUP} rollouts of {SEARCHES} searches with {DOCUMENTS} documents of {WORDS} "
-        f"words each; {platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}. The figures are rollouts per second on one core, from "
-        "decoded rollouts to scores with all components and details.",
-        "",
-        "| recipe | field `turns` | transcript | target |",
-        "| --- | --- | --- | --- |",
-    ]
+        f"words each; {machine()}. The figures are rollouts per second on one core, from decoded "
+        "rollouts to scores with all components and details.",
+    )
+    page.table("recipe", "field `turns`", "transcript", "target")
     for name, (recipe, settings) in SETTINGS.items():
         built = rr.recipe(recipe, settings)
-        speeds = " | ".join(f"{score(built, data):,.0f}" for data in forms)
-        lines.append(f"| {name} | {speeds} | {TARGETS[recipe]:,} |")
-        print(lines[-1], flush=True)
-    lines += ["", "| transcript of 1 MB | seconds |", "| --- | --- |"]
+        page.row(name, *(f"{score(built, data):,.0f}" for data in forms), f"{TARGETS[recipe]:,}")
+    page.add("")
+    page.table("transcript of 1 MB", "seconds")
     for name, (dialect, unit) in PARSED.items():
-        lines.append(f"| {name} | {parse(dialect, unit):.3f} |")
-        print(lines[-1], flush=True)
-    (HERE / "results" / "turns.md").write_text("\n".join(lines) + "\n", "utf-8")
+        page.row(name, f"{parse(dialect, unit):.3f}")
+    page.write("turns")
 
 
 if __name__ == "__main__":
