@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -13,22 +13,23 @@ from rag_rewards.matching.question import read_question, stem_of
 from rag_rewards.matching.reading import key_of, read_words, without_formatting
 from rag_rewards.matching.tables import tables
 from rag_rewards.matching.unspaced import explains, is_unspaced, mark_mentions, marked_answer
-from rag_rewards.matching.values import VALUE_WORDS
+from rag_rewards.matching.values import VALUE_WORDS, unit_of
 from rag_rewards.matching.words import Word
 from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.lazy import lazy
-from rag_rewards.text.normalize import fold
+from rag_rewards.text.normalize import ARTICLES, fold
 from rag_rewards.text.refusal import is_refusal
 
 _QUESTION_MARKS = ("?", "？", "؟")
 _RUN = re.compile(r"[^\W\d_]+")
 _DIGIT = re.compile(r"\d")
-_OTHER_WORDS = re.compile(
-    r"[\\*_`{]|\.(?:(?<=\b[^\W\d_a-z]\.)|(?<=\b[^\W\d_a-z][a-z]\.))"
-    "|[\xad\u0130\u0300-\u1fff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2c00-\U0010ffff]"
+_OTHER_WORDS = re.compile(r"[\\*_`{.](?:(?<!\.)|(?<=\b[^\W\d_a-z]\.)|(?<=\b[^\W\d_a-z][a-z]\.))")
+"""Formatting and initials, which are not runs of letters."""
+_OTHER_LETTERS = re.compile(
+    "[\xad\u0130\u0300-\u1fff\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2c00-\U0010ffff]"
 )
-"""Formatting, initials, and letters that are not Latin or not seen: no words are runs of these."""
+"""Letters that are not Latin or not seen."""
 _BETWEEN_SENTENCES = re.compile(r"(?<=[a-z]{3}[.!?])\s{1,8}(?=[A-Z])")
 _OTHERWISE_WRITTEN = frozenset(
     "and percent degree dollar euro pound yen rupee mount saint am pm".split()
@@ -36,8 +37,9 @@ _OTHERWISE_WRITTEN = frozenset(
 """The keys of words that a text can also contain as a sign or an abbreviation."""
 _ANY, _VALUE = "", "0"
 """The keys of all texts, and of all values."""
-_SAME_BEGINNING = 6
-"""The length from which a key and its words have the same three letters, but "graecian"."""
+_SPELLING = re.compile("e|or|iz")
+_MOST_NAMES = 32  # aliases in one search
+_LONG_WORD = 4  # letters
 _LONGEST_NAME = 6  # words
 _MOST_GOLDS = 64  # gold answers whose mentions in one text are in memory
 _LONG = 20_000  # characters of a text of which only few are kept in memory
@@ -148,10 +150,9 @@ def agrees(
     others = [each for each in rest if closely and not _is_name(each.word)]
     is_polar = bool(read_gold(required).polar)
     return any(
-        _has_half(names, source, question)
-        and _has_half(others, source, question)
-        and (is_polar or any(mentioned_answers(source, golds)))
+        _has_half(names, source, question) and _has_half(others, source, question)
         for source in sources
+        if is_polar or _read(source).mentions_any(golds)
     )
 
 
@@ -179,26 +180,54 @@ def _contains(content: _Content, source: str, question: str) -> bool:
     return _read(source).has(content)
 
 
-class _Needles:
+class _Needles(NamedTuple):
     """What a text must have to contain one of the aliases.
 
     keys        for each alias a key that each text with the alias has
-    beginnings  the first letters of the words with these keys, None if they can differ
+    beginnings  letters with which the words of these keys begin, or nothing if words can differ
     """
 
-    def __init__(self, required: Required) -> None:
-        self.keys = frozenset(_needle(alias.words) for alias in read_gold(required).aliases)
-        have_one = all(len(key) >= _SAME_BEGINNING and key[2] != "e" for key in self.keys)
-        self.beginnings = frozenset(key[:3] for key in self.keys) if have_one else None
+    keys: frozenset[str]
+    beginnings: tuple[str, ...]
 
 
-_needles = in_memory(_Needles)
+@in_memory
+def _needles(required: Required) -> _Needles:
+    keys = frozenset(_needle(alias.words) for alias in read_gold(required).aliases)
+    beginnings = frozenset(map(_beginning, keys - {_ANY, _VALUE}))
+    is_complete = len(beginnings) <= _MOST_NAMES and keys.isdisjoint((_ANY, _VALUE))
+    return _Needles(keys, tuple(beginnings) if is_complete else ())
 
 
 def _needle(words: Sequence[Word]) -> str:
     letters = {word.key for word in words if word.value is None and word.key.isalpha()}
     otherwise = _VALUE if any(word.value is not None for word in words) else _ANY
     return max(letters - _OTHERWISE_WRITTEN, key=lambda key: (len(key), key), default=otherwise)
+
+
+def _beginning(key: str) -> str:
+    """Return the letters with which a word begins in each of its spellings.
+
+    Spellings differ at the end, and after the second letter in "ae", "our" and "is".
+    """
+    return key[:2] + _SPELLING.split(key[2 : min(len(key) - 3, 6)])[0]
+
+
+@in_memory
+def _plain_names(required: Required) -> re.Pattern[str] | None:
+    """Return a pattern of the aliases of letters, or None without any.
+
+    No word is a part of a value. Therefore a full read finds these words as well.
+    """
+    parts = tables().months.keys() | _OTHERWISE_WRITTEN
+    names = [
+        " ".join(word.folded for word in alias.words)
+        for alias in read_gold(required).aliases[:_MOST_NAMES]
+        if max(len(word.folded) for word in alias.words) >= _LONG_WORD
+        and not any(word.folded in parts or unit_of(word) for word in alias.words)
+        and all(word.value is None and word.folded.isalpha() for word in alias.words)
+    ]
+    return re.compile(rf"(?<![\w+#'])(?:{'|'.join(names)})(?![\w+#'])") if names else None
 
 
 class _Text:
@@ -213,11 +242,20 @@ class _Text:
         if not self.is_plain:
             return True
         needles = _needles(required)
-        if needles.beginnings is not None and self.text.isascii():
-            folded = self.text.lower()
-            if not any(beginning in folded for beginning in needles.beginnings):
+        if needles.beginnings and self.text.isascii():
+            lower = self.text.lower()
+            if not any(map(lower.__contains__, needles.beginnings)):
                 return False
         return not self.keys.isdisjoint(needles.keys)
+
+    def mentions_any(self, required: Required) -> bool:
+        """Return whether it contains a gold answer, with a full read only if names differ."""
+        if not self.may_mention(required):
+            return False
+        names = _plain_names(required)
+        if names is not None and self.is_plain and names.search(self.folded):
+            return True
+        return any(mentioned_answers(self.text, required))
 
     def mentioned(self, required: Required) -> list[bool]:
         """Return for each required answer whether the text contains it."""
@@ -242,7 +280,9 @@ class _Text:
     @lazy
     def is_plain(self) -> bool:
         """Whether its words of letters are runs of letters."""
-        return _OTHER_WORDS.search(self.text) is None
+        if _OTHER_WORDS.search(self.text):
+            return False
+        return self.text.isascii() or _OTHER_LETTERS.search(self.text) is None
 
     @lazy
     def keys(self) -> frozenset[str]:
@@ -269,6 +309,11 @@ class _Text:
             for word in each.words
             if word.value is not None
         )
+
+    def may_have(self, function_words: Collection[frozenset[str]]) -> bool:
+        """Return whether its function words may be one of these sets, without a full read."""
+        is_read = not self.is_plain or _VALUE in self.keys or "'" in self.folded
+        return is_read or (tables().function & self._runs) - ARTICLES in function_words
 
     def has(self, content: _Content) -> bool:
         """Return whether it contains a word with the same stem."""
@@ -315,21 +360,33 @@ def rivals(
         return [False] * len(statements)
     if any(is_refusal(each) and paraphrases(each, question) for each in statements):
         return [True] * len(statements)
-    frames = [_frame(each, required, question) for each in statements]
-    others = {each.words for each in frames if each.names_other}
-    return [each.states and not others.isdisjoint((each.words, each.new_words)) for each in frames]
+    may_state = [_read(each).may_mention(required) for each in statements]
+    frames = {
+        n: _frame(statements[n], required, question) for n, may in enumerate(may_state) if may
+    }
+    function_words = {each.function for each in frames.values()} | {frozenset[str]()}
+    for n, each in enumerate(statements):
+        if not may_state[n] and _read(each).may_have(function_words):
+            frames[n] = _frame(each, required, question)
+    others = {frame.words for frame in frames.values() if frame.names_other}
+    says_same = {
+        n for n, frame in frames.items() if not others.isdisjoint((frame.words, frame.new_words))
+    }
+    return [n in says_same and frames[n].states for n in range(len(statements))]
 
 
 class _Frame(NamedTuple):
     """What a statement says of a name.
 
     words        its words beside the name
+    function     its function words
     new_words    those that are not in the question
     states       whether it contains a gold answer
     names_other  whether it names only something else
     """
 
     words: frozenset[str]
+    function: frozenset[str]
     new_words: frozenset[str]
     states: bool
     names_other: bool
@@ -340,12 +397,12 @@ def _frame(text: str, required: Required, question: str) -> _Frame:
     content = list(_content(text, required))
     new = [each for each in content if each.stem not in read.stems]
     names = [each.at for each in new if _is_name(each.word) or not each.at]
-    small = tables().function.intersection([word.folded for word in _read(text).words])
-    words = small.union(each.stem for each in content if each.at not in names)
+    function = tables().function.intersection([word.folded for word in _read(text).words])
+    words = function.union(each.stem for each in content if each.at not in names)
     new_words = frozenset(each.stem for each in new if each.at not in names)
     states = any(mentioned_answers(text, required))
     is_one_name = bool(names) and names[-1] - names[0] < _LONGEST_NAME
-    return _Frame(words, new_words, states, is_one_name and not states)
+    return _Frame(words, function, new_words, states, is_one_name and not states)
 
 
 class _Content(NamedTuple):

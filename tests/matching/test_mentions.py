@@ -52,5 +52,4 @@ def test_a_gold_answer_with_many_aliases_is_found() -> None:
 def test_the_search_by_the_beginnings_of_words_knows_all_spellings() -> None:
     parts = "our ise ys ae re tre ogue ll ence ies s ed ing gr ey al b t n a o ium er".split()
     for word in map("".join, product(parts, repeat=3)):
-        beginnings = _needles(((word,),)).beginnings
-        assert beginnings is None or word[:3] in beginnings
+        assert word.startswith(_needles(((word,),)).beginnings or "")
