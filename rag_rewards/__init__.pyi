@@ -31,8 +31,8 @@ from rag_rewards.recipe_object import Recipe as Recipe
 from rag_rewards.recipe_object import custom as custom
 from rag_rewards.recipes import RECIPES as RECIPES
 from rag_rewards.recipes import recipe as recipe
-from rag_rewards.report.explain import explain as explain
-from rag_rewards.report.explain import explain_group as explain_group
+from rag_rewards.report.explain_data import explain as explain
+from rag_rewards.report.explain_data import explain_group as explain_group
 from rag_rewards.reward import Batch as Batch
 from rag_rewards.reward import Reward as Reward
 from rag_rewards.reward import as_reward as as_reward

@@ -24,7 +24,7 @@ def _explanations(path: Path) -> list[str]:
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         for output in cell.get("outputs", []):
             html = "".join(_data(output).get("text/html", []))
-            if html.startswith('<div style="max-width'):
+            if '<pre style="font' in html:
                 texts.append(html)
     return texts
 

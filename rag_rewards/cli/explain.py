@@ -17,7 +17,7 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import console, print_json
-from rag_rewards.report.explain import explain_row
+from rag_rewards.report.explain_data import explain_row
 from rag_rewards.report.page import html_page, write_page
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rag_rewards.errors import RolloutError, shorten
 from rag_rewards.recipes import RECIPES
@@ -57,11 +57,10 @@ def component_reason(
     """Return the reason for the value of a component, and how to increase it."""
     if value is None:
         return "not computed under these settings", ""
-    details = row.details or {}
+    case = _Case(row, row.details or {}, value, configuration)
+    reasons = _REASONS | _SEARCH_REASONS if case.is_search else _REASONS
     try:
-        if "dialect" in details and "searches" in details and name in _SEARCH_REASONS:
-            return _SEARCH_REASONS[name](details, value)
-        return _REASONS[name](row, details, value, configuration) if name in _REASONS else ("", "")
+        return reasons[name](case) if name in reasons else ("", "")
     except _FOREIGN:
         return _UNREADABLE, ""
 
@@ -232,9 +231,27 @@ def _turns(details: Any) -> Iterator[str]:
 # --- components ----------------------------------------------------------------------------------
 
 
-def _gold(row: ScoredRow) -> str:
-    aliases = " or ".join(f"“{each[0]}”" for each in gold_aliases(row)[:3])
-    return aliases or "the gold answer"
+class _Case(NamedTuple):
+    """The value of a component, and what its reason depends on."""
+
+    row: ScoredRow
+    details: Any
+    value: float
+    configuration: Configuration
+
+    @property
+    def is_search(self) -> bool:
+        """Whether the recipe reads turns."""
+        return "dialect" in self.details and "searches" in self.details
+
+    @property
+    def gold(self) -> str:
+        aliases = " or ".join(f"“{each[0]}”" for each in gold_aliases(self.row)[:3])
+        return aliases or "the gold answer"
+
+    def unless_full(self, change: str) -> str:
+        """Return a change that increases the value, unless the value is 1."""
+        return "" if self.value >= 1 else change
 
 
 def _supporting(row: Rollout) -> str:
@@ -244,131 +261,20 @@ def _supporting(row: Rollout) -> str:
         return "none"
 
 
-def _format(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    definition = RECIPES.get(configuration.recipe)
-    form = definition.output.description if definition else "all sections in their order"
-    if value:
-        return "the response consists of the required sections", ""
-    return "a section is missing, repeated or misplaced, or there is other text", f"write {form}"
+def _format(case: _Case) -> Reason:
+    if case.is_search:
+        form = _ORDER.get(case.details["dialect"], _TAGS_OF_TURNS)
+        names, right = "a tag", "the tags are in the order of the dialect"
+    else:
+        definition = RECIPES.get(case.configuration.recipe)
+        form = definition.output.description if definition else "all sections in their order"
+        names, right = "a section", "the response consists of the required sections"
+    if case.value:
+        return right, ""
+    return f"{names} is missing, repeated or misplaced, or there is other text", f"write {form}"
 
 
-def _accuracy(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    answer = details.get("answer")
-    subject = f"“{shorten(str(answer), 60)}”" if answer else "the answer"
-    if value >= 1:
-        return f"{subject} agrees with the gold answer", ""
-    extent = f"agrees to {value:.2f}" if value > 0 else "does not agree"
-    return f"{subject} {extent} with the gold answer", f"answer {_gold(row)}"
-
-
-def _relevance(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    supporting = _supporting(row)
-    if details.get("relevance") is None:
-        return "the response has no list of document ids", f"name [{supporting}]"
-    return next(_documents(details, row)), "" if value >= 1 else f"name exactly [{supporting}]"
-
-
-def _citation(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    supporting = _supporting(row)
-    if isinstance(statements := details.get("statements"), list):
-        answering, supported = _support(statements)
-        reason = f"citations support {supported} of {answering} statements with an answer"
-        change = f"cite documents that entail them, such as [{supporting}]"
-        return reason, "" if supported == answering or supporting == "none" else change
-    if isinstance(cited := details.get("cited"), list):
-        reason = f"{_cites(cited)} (supporting: {supporting})"
-        return reason, "" if value >= 1 or supporting == "none" else f"cite [{supporting}]"
-    return "no statement was checked", ""
-
-
-def _refusal(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    refused = bool(details.get("refused"))
-    action = "the response refuses" if refused else "the response answers"
-    if row.answerable is None:
-        return f"{action}; the row does not contain `answerable`", ""
-    question = "an answerable" if row.answerable else "an unanswerable"
-    change = "" if refused != row.answerable else ("answer" if refused else "refuse")
-    return f"{action} {question} question", change
-
-
-def _outcome(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    if "dialect" in details and "searches" in details:
-        return _accuracy(row, details, value, configuration)
-    truth = str(details.get("truth", ""))
-    box = f"box {_gold(row)}"
-    return truth, {"correct": "", "uncertain": box}.get(truth, f"{box}, or abstain for 0")
-
-
-def _reasoning(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    if value:
-        return "the judge accepts the reasoning", ""
-    return "the judge does not accept the reasoning", "write precise reasoning about the question"
-
-
-def _evidence(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    reason = f"{value:+.2f} nats; document {details.get('critical_document', '?')} contributes most"
-    return reason, "use words that are more likely with the documents"
-
-
-def _clr(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    tokens = details.get("tokens", 0)
-    threshold = configuration.settings.get("threshold")
-    if value == 0 and threshold is not None:
-        reason = f"the evidential contribution is not above the threshold of {threshold:g} nats"
-        if configuration.settings.get("threshold_on") == "reward":
-            reason = f"the likelihood reward is below the threshold of {threshold:g}"
-        return reason, "base the answer on the documents"
-    return (
-        f"evidential contribution divided by the square root of {tokens} tokens",
-        "write the same in fewer words",
-    )
-
-
-def _scaled(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    scaled = "clr, scaled between the minimum and the maximum of the group"
-    return scaled if value else f"{scaled}; 0 at the minimum, and if all are equal", ""
-
-
-def _consistent(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    is_wrong = not value and not details.get("not_verified")
-    change = "leave out what a document contradicts" if is_wrong else ""
-    return _contradiction(details, "the response", value), change
-
-
-def _bonus(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    below = [n for n, v in (row.components or {}).items() if n != "bonus" and v != 1]
-    if not below:
-        return "all other components are 1", ""
-    return f"{', '.join(below)} below 1", "increase all other components to 1"
-
-
-def _length(row: ScoredRow, details: Any, value: float, configuration: Configuration) -> Reason:
-    reason = next(_lengths(details), "")
-    return reason, "reason more and extract less" if reason and value < 0.99 else ""
-
-
-_REASONS: dict[str, Callable[[ScoredRow, Any, float, Configuration], Reason]] = {
-    "format": _format,
-    "tag_count": lambda row, details, value, _: ("", "" if value >= 1 else "write every tag once"),
-    **dict.fromkeys(("accuracy", "exact_match", "answer", "answer_full"), _accuracy),
-    "relevance": _relevance,
-    "citation": _citation,
-    "citation_recall": _citation,
-    "refusal": _refusal,
-    "outcome": _outcome,
-    "reasoning": _reasoning,
-    "evidential_contribution": _evidence,
-    "clr": _clr,
-    "clr_normalized": _scaled,
-    "consistent": _consistent,
-    "bonus": _bonus,
-    "length": _length,
-}
-
-
-# --- components of search agents -----------------------------------------------------------------
-
-
+_TAGS_OF_TURNS = "<think>, then <search> or <answer>, in every turn"
 _ORDER = {
     "r1-searcher": "<think> … (query, documents) … </think> <answer>…</answer>",
     "tools": "one tool call per turn, and a last turn without a call",
@@ -376,58 +282,160 @@ _ORDER = {
 """The form of a rollout by dialect; think and search tags for the others."""
 
 
-def _order(details: Any, value: float) -> Reason:
-    form = _ORDER.get(details["dialect"], "<think>, then <search> or <answer>, in every turn")
-    if value:
-        return "the tags are in the order of the dialect", ""
-    return "a tag is missing, repeated or misplaced, or there is other text", f"write {form}"
+def _accuracy(case: _Case) -> Reason:
+    answer = case.details.get("answer")
+    subject = f"“{shorten(str(answer), 60)}”" if answer else "the answer"
+    if case.value >= 1:
+        return f"{subject} agrees with the gold answer", ""
+    extent = f"agrees to {case.value:.2f}" if case.value > 0 else "does not agree"
+    return f"{subject} {extent} with the gold answer", f"answer {case.gold}"
 
 
-def _retrieval(details: Any, value: float) -> Reason:
-    if value:
+def _relevance(case: _Case) -> Reason:
+    supporting = _supporting(case.row)
+    if case.details.get("relevance") is None:
+        return "the response has no list of document ids", f"name [{supporting}]"
+    [reason] = _documents(case.details, case.row)
+    return reason, case.unless_full(f"name exactly [{supporting}]")
+
+
+def _citation(case: _Case) -> Reason:
+    supporting = _supporting(case.row)
+    if isinstance(statements := case.details.get("statements"), list):
+        answering, supported = _support(statements)
+        reason = f"citations support {supported} of {answering} statements with an answer"
+        change = f"cite documents that entail them, such as [{supporting}]"
+        return reason, "" if supported == answering or supporting == "none" else change
+    if isinstance(cited := case.details.get("cited"), list):
+        change = "" if supporting == "none" else f"cite [{supporting}]"
+        return f"{_cites(cited)} (supporting: {supporting})", case.unless_full(change)
+    return "no statement was checked", ""
+
+
+def _refusal(case: _Case) -> Reason:
+    refused, answerable = bool(case.details.get("refused")), case.row.answerable
+    action = "the response refuses" if refused else "the response answers"
+    if answerable is None:
+        return f"{action}; the row does not contain `answerable`", ""
+    question = "an answerable" if answerable else "an unanswerable"
+    change = "" if refused != answerable else ("answer" if refused else "refuse")
+    return f"{action} {question} question", change
+
+
+def _outcome(case: _Case) -> Reason:
+    if case.is_search:
+        return _accuracy(case)
+    truth, box = str(case.details.get("truth", "")), f"box {case.gold}"
+    return truth, {"correct": "", "uncertain": box}.get(truth, f"{box}, or abstain for 0")
+
+
+def _reasoning(case: _Case) -> Reason:
+    if case.value:
+        return "the judge accepts the reasoning", ""
+    return "the judge does not accept the reasoning", "write precise reasoning about the question"
+
+
+def _contribution(case: _Case) -> Reason:
+    document = case.details.get("critical_document", "?")
+    reason = f"{case.value:+.2f} nats; document {document} contributes most"
+    return reason, "use words that are more likely with the documents"
+
+
+def _clr(case: _Case) -> Reason:
+    tokens, settings = case.details.get("tokens", 0), case.configuration.settings
+    threshold = settings.get("threshold")
+    if case.value == 0 and threshold is not None:
+        reason = f"the evidential contribution is not above the threshold of {threshold:g} nats"
+        if settings.get("threshold_on") == "reward":
+            reason = f"the likelihood reward is below the threshold of {threshold:g}"
+        return reason, "base the answer on the documents"
+    reason = f"evidential contribution divided by the square root of {tokens} tokens"
+    return reason, "write the same in fewer words"
+
+
+def _clr_normalized(case: _Case) -> Reason:
+    scaled = "clr, scaled between the minimum and the maximum of the group"
+    return scaled if case.value else f"{scaled}; 0 at the minimum, and if all are equal", ""
+
+
+def _consistent(case: _Case) -> Reason:
+    is_wrong = not case.value and not case.details.get("not_verified")
+    change = "leave out what a document contradicts" if is_wrong else ""
+    return _contradiction(case.details, "the response", case.value), change
+
+
+def _bonus(case: _Case) -> Reason:
+    below = [n for n, v in (case.row.components or {}).items() if n != "bonus" and v != 1]
+    if not below:
+        return "all other components are 1", ""
+    return f"{', '.join(below)} below 1", "increase all other components to 1"
+
+
+def _length(case: _Case) -> Reason:
+    reason = next(_lengths(case.details), "")
+    return reason, "reason more and extract less" if reason and case.value < 0.99 else ""
+
+
+def _retrieval(case: _Case) -> Reason:
+    if case.value:
         return "the results contain the gold answer", ""
-    if not details["searches"]:
+    if not case.details["searches"]:
         return "there is no search", "search"
     return "no result contains the gold answer", "write queries that find the gold answer"
 
 
-def _searched(details: Any, value: float) -> Reason:
-    number = details["searches"]
-    return (f"searches: {number}", "") if value else ("there is no search", "search")
+def _searched(case: _Case) -> Reason:
+    number = case.details["searches"]
+    return (f"searches: {number}", "") if case.value else ("there is no search", "search")
 
 
-def _malformed(details: Any, value: float) -> Reason:
-    turns = details.get("turns") or ()
+def _malformed(case: _Case) -> Reason:
     names = [
         f"turn {t}: {', '.join(turn['malformed'])}"
-        for t, turn in enumerate(turns, start=1)
+        for t, turn in enumerate(case.details.get("turns") or (), start=1)
         if turn.get("malformed")
     ]
     return "; ".join(names[:5]) or "no turn is malformed", ""
 
 
-def _search_keys(details: Any, value: float) -> Reason:
-    return "mean F1 of the best query for each search key", "" if value >= 1 else "query each key"
+def _search_keys(case: _Case) -> Reason:
+    return "mean F1 of the best query for each search key", case.unless_full("query each key")
 
 
-def _redundancy(details: Any, value: float) -> Reason:
-    change = "write queries that find other documents" if value else ""
+def _redundancy(case: _Case) -> Reason:
+    change = "write queries that find other documents" if case.value else ""
     return "share of documents that an earlier turn had found, summed over the turns", change
 
 
-def _definition(text: str) -> Callable[[Any, float], Reason]:
-    return lambda details, value: (text, "")
+def _constant(text: str) -> Callable[[_Case], Reason]:
+    return lambda case: (text, "")
 
 
-_SEARCH_REASONS: dict[str, Callable[[Any, float], Reason]] = {
-    "format": _order,
+_SEARCH_REASONS: dict[str, Callable[[_Case], Reason]] = {
     "retrieval": _retrieval,
     "searched": _searched,
     "malformed": _malformed,
     "search_keys": _search_keys,
     "redundancy": _redundancy,
-    "gain": _definition("what the turns found that earlier turns had not found"),
-    "info_gain": _definition("increase of the likelihood of the gold answer over the turns"),
-    "prior": _definition("likelihood of the gold answer before the first search"),
-    "posterior": _definition("likelihood of the gold answer before the last turn"),
+    "gain": _constant("what the turns found that earlier turns had not found"),
+    "info_gain": _constant("increase of the likelihood of the gold answer over the turns"),
+    "prior": _constant("likelihood of the gold answer before the first search"),
+    "posterior": _constant("likelihood of the gold answer before the last turn"),
+}
+"""The reasons for components of search agents."""
+_REASONS: dict[str, Callable[[_Case], Reason]] = {
+    "format": _format,
+    "tag_count": lambda case: ("", case.unless_full("write every tag once")),
+    **dict.fromkeys(("accuracy", "exact_match", "answer", "answer_full"), _accuracy),
+    **dict.fromkeys(("citation", "citation_recall"), _citation),
+    "relevance": _relevance,
+    "refusal": _refusal,
+    "outcome": _outcome,
+    "reasoning": _reasoning,
+    "evidential_contribution": _contribution,
+    "clr": _clr,
+    "clr_normalized": _clr_normalized,
+    "consistent": _consistent,
+    "bonus": _bonus,
+    "length": _length,
 }

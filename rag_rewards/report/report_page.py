@@ -21,7 +21,11 @@ from rag_rewards.metrics.intervals import summarize
 from rag_rewards.metrics.measurement import MeasuredRun
 from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.report.comparison import (
+from rag_rewards.report.configuration import differing_settings, notes_of, recipes_of
+from rag_rewards.report.explain_score import explain_score
+from rag_rewards.report.explanation import Explanation
+from rag_rewards.report.facts import Facts, facts_of
+from rag_rewards.report.file_comparison import (
     RESAMPLING,
     FileComparison,
     compare_files,
@@ -31,10 +35,6 @@ from rag_rewards.report.comparison import (
     value_names,
     value_of,
 )
-from rag_rewards.report.configuration import differing_settings, notes_of, recipes_of
-from rag_rewards.report.explain_score import explain_score
-from rag_rewards.report.explanation import Explanation
-from rag_rewards.report.facts import Facts, facts_of
 from rag_rewards.report.page import html_page, write_page
 from rag_rewards.report.reasons import no_spread_of
 from rag_rewards.report.rows import (
@@ -292,7 +292,8 @@ def _description(run: Run, recipe: str, texts: int) -> dict[str, Any]:
 def _notes(runs: Sequence[Run], compared: Sequence[FileComparison]) -> Iterator[str]:
     """Yield what is not comparable, which rows are not compared, and the notes of each file."""
     base = runs[0]
-    yield from notes_of([run.name for run in runs], [run.signatures[0] for run in runs])
+    if compared:
+        yield from notes_of([run.name for run in runs], [run.signatures[0] for run in runs])
     for run, comparison in zip(runs[1:], compared, strict=True):
         names, rows = f"{run.name} and {base.name}", comparison.result.rows
         if not comparison.unit:

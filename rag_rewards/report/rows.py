@@ -47,14 +47,9 @@ class RowFile:
 
     def rescored(self, scorer: Scorer) -> RowFile:
         """Return the file with new scores. Rows that cannot be scored become faults."""
-        file = RowFile(self.name, faults=[*self.faults])
-        for i, result in enumerate(rescored(self.rows, scorer)):
-            if isinstance(result, RowFault):
-                file.faults.append(result)
-            else:
-                file.rows.append(result)
-                file.labels += self.labels[i : i + 1]
-        return file
+        scored, faults = rescored(self.rows, scorer)
+        labels = [self.labels[i] for i in scored] if self.labels else []
+        return RowFile(self.name, list(scored.values()), [*self.faults, *faults], labels)
 
 
 def read_scored(
@@ -104,19 +99,23 @@ def read_rows(source: str, columns: str | None = None, label: str | None = None)
     return file
 
 
-def rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> list[ScoredRow | RowFault]:
-    """Score rows again. The result of a row that cannot be scored is its fault."""
+def rescored(
+    rows: Sequence[ScoredRow], scorer: Scorer
+) -> tuple[dict[int, ScoredRow], list[RowFault]]:
+    """Score rows again. Return the scored rows by position, and the faults of the others."""
     gathered = scorer.gather(rows)
     signature = scorer.signature
-    scored: list[ScoredRow | RowFault] = []
-    results = Scorer(scorer.reward).score_each(gathered)
-    for original, row, score in zip(rows, gathered, results, strict=True):
+    scored: dict[int, ScoredRow] = {}
+    faults = []
+    for i, (row, score) in enumerate(
+        zip(gathered, Scorer(scorer.reward).score_each(gathered), strict=True)
+    ):
         if isinstance(row, RolloutError) or isinstance(score, RolloutError):
             error = row if isinstance(row, RolloutError) else score
-            scored.append(RowFault(str(original.id), _message(error)))
+            faults.append(RowFault(str(rows[i].id), _message(error)))
         else:
-            scored.append(ScoredRow.of(row, score, signature))
-    return scored
+            scored[i] = ScoredRow.of(row, score, signature)
+    return scored, faults
 
 
 def _message(error: Any) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement
 from statistics import correlation as pearson
 from typing import Any
 
@@ -18,8 +19,11 @@ from rag_rewards.errors import shorten
 from rag_rewards.groups import positions_by_key
 from rag_rewards.report.facts import Facts
 from rag_rewards.report.turn_statistics import (
+    SEARCHES,
+    SHARES,
+    Rates,
     TurnStatistics,
-    turn_drift,
+    search_drift,
     turn_notes,
     turn_rates,
     turn_statistics,
@@ -30,6 +34,8 @@ from rag_rewards.training.advantages import mean, mean_std, overflow_unit
 
 Columns = dict[str, list[float | None]]
 """The reward, the components and `correct` of each row, by name."""
+RISING = {"abstentions and refusals", "cut at the length limit", "groups without signal", *SHARES}
+"""The shares whose increase during the training is an alarm."""
 BINS = 24
 MAX_POINTS = 120
 """Points of a line. More training steps are averaged."""
@@ -105,7 +111,7 @@ class Statistics(msgspec.Struct, kw_only=True):
     matrix: list[list[float | None]]
     signals: list[Signal]
     sizes: dict[int, int]
-    rates: dict[str, float | None]
+    rates: Rates
     steps: list[TrainingStep]
     alarms: list[Alarm]
     notes: list[str]
@@ -128,7 +134,7 @@ def statistics(
         rows=len(rows),
         scored=sum(row.reward is not None for row in rows),
         names=list(columns),
-        matrix=[[correlation(a, b) for b in columns.values()] for a in columns.values()],
+        matrix=_matrix(columns),
         signals=[_signal(name, values, groups) for name, values in columns.items()],
         sizes=dict(sorted(Counter(map(len, groups)).items())),
         rates=_rates(rows, facts),
@@ -188,6 +194,13 @@ def correlation(first: Sequence[float | None], second: Sequence[float | None]) -
     return round(pearson(xs, ys), 6)
 
 
+def _matrix(columns: Columns) -> list[list[float | None]]:
+    pairs = combinations_with_replacement(columns, 2)
+    values = {pair: correlation(*(columns[name] for name in pair)) for pair in pairs}
+    values |= {(b, a): value for (a, b), value in values.items()}
+    return [[values[a, b] for b in columns] for a in columns]
+
+
 def _scaled(values: Sequence[float]) -> list[float]:
     unit = overflow_unit(values)
     return [value / unit for value in values]
@@ -212,26 +225,24 @@ def _signal(name: str, values: Sequence[float | None], groups: Sequence[Sequence
     return Signal(name, dead, mean(mean_std(group)[1] for group in grouped))
 
 
-def _rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> dict[str, float | None]:
+def _rates(rows: Sequence[ScoredRow], facts: Sequence[Facts]) -> Rates:
     """Return shares and means over the rollouts; None if the rows do not contain the values."""
-    n = len(rows)
-    if not n:
-        return {}
-    shares: dict[str, float | None] = {
-        "abstentions": sum(each.abstained for each in facts) / n,
-        "refusals": sum(each.refused for each in facts) / n,
-        "with citations": sum(each.cites > 0 for each in facts) / n,
-        "citations per response": mean(each.cites for each in facts),
-        "words per response": mean(each.words for each in facts),
-        "empty": sum(not each.words for each in facts) / n,
-        "cut at the length limit": sum(each.cut for each in facts) / n,
-    }
     formats = [v for row in rows if (v := (row.components or {}).get("format")) is not None]
     decisions = [each.decision for each in facts if each.decision is not None]
-    for name, decision in (("undecided answers", "undecided"), ("decided by the judge", "judge")):
-        shares[name] = mean(each == decision for each in decisions) if decisions else None
-    shares["correct format"] = mean(value >= 1 for value in formats) if formats else None
-    return shares
+    values: dict[str, list[float]] = {
+        "abstentions": [each.abstained for each in facts],
+        "refusals": [each.refused for each in facts],
+        "with citations": [each.cites > 0 for each in facts],
+        "citations per response": [each.cites for each in facts],
+        "tags per response": [each.tags for each in facts],
+        "words per response": [each.words for each in facts],
+        "empty": [not each.words for each in facts],
+        "cut at the length limit": [each.cut for each in facts],
+        "undecided answers": [each == "undecided" for each in decisions],
+        "decided by the judge": [each == "judge" for each in decisions],
+        "correct format": [value >= 1 for value in formats],
+    }
+    return {name: mean_of(column) for name, column in values.items()}
 
 
 def _notes(
@@ -309,15 +320,6 @@ def _reason(rows: Sequence[ScoredRow]) -> str:
 # --- over training -----------------------------------------------------------------------------
 
 
-_MEASURES: dict[str, Callable[[Facts], float]] = {
-    "words": lambda facts: float(facts.words),
-    "tags": lambda facts: float(facts.tags),
-    "citations": lambda facts: float(facts.cites),
-    "abstentions and refusals": lambda facts: float(facts.abstained or facts.refused),
-    "cut at the length limit": lambda facts: float(facts.cut),
-}
-
-
 def _steps(
     rows: Sequence[ScoredRow],
     facts: Sequence[Facts],
@@ -337,9 +339,7 @@ def _steps(
     for start in range(0, len(order), size):
         inside = [i for step in order[start : start + size] for i in members[step]]
         values = {name: mean_of(column[i] for i in inside) for name, column in columns.items()}
-        values |= {
-            name: mean(measure(facts[i]) for i in inside) for name, measure in _MEASURES.items()
-        }
+        values |= _rates([rows[i] for i in inside], [facts[i] for i in inside])
         if has_turns:
             values |= turn_rates([facts[i] for i in inside])
         if has_unscored:
@@ -365,39 +365,44 @@ def _dead_by_row(
 def _alarms(steps: Sequence[TrainingStep], columns: Columns, searches: int) -> list[Alarm]:
     """Return the changes from the first to the last quarter of the steps.
 
-    They are: length, tags or citations by half or more; abstentions, cut responses and groups
-    without signal by 0.2 or more; a component whose mean reaches 98% of its range; a reward that
-    falls by half its standard deviation. `turn_drift` describes those of search agents, where
-    `searches` is the largest number of searches of a rollout.
+    They are: length, tags or citations by half or more; the shares in RISING by 0.2 or more; a
+    component whose mean reaches 98% of its range; a reward that falls by half its standard
+    deviation; a change of the number of searches, see `search_drift`, where `searches` is the
+    largest number of searches of a rollout.
     """
     if len(steps) < 4:
         return []
     quarter = max(len(steps) // 4, 1)
+    ends = [_means(steps[:quarter]), _means(steps[-quarter:])]
+    for end in ends:
+        end["abstentions and refusals"] = end.pop("abstentions", 0.0) + end.pop("refusals", 0.0)
+    pairs = {name: (first, ends[1][name]) for name, first in ends[0].items() if name in ends[1]}
     result: list[Alarm] = []
-
-    def means(name: str) -> tuple[float, float] | None:
-        first = mean_of(step.values.get(name) for step in steps[:quarter])
-        last = mean_of(step.values.get(name) for step in steps[-quarter:])
-        return None if first is None or last is None else (first, last)
-
-    for name, title in (("words", "length"), ("tags", "tags"), ("citations", "citations")):
-        if (pair := means(name)) and max(pair) >= 1 and max(pair) >= 1.5 * min(pair):
-            change = f"from {pair[0]:.3g} to {pair[1]:.3g}"
-            result.append(Alarm(title, f"{name} per response changed {change}"))
-    for name in ("abstentions and refusals", "cut at the length limit", "groups without signal"):
-        if (pair := means(name)) and pair[1] - pair[0] >= 0.2:
-            result.append(Alarm(name, f"increased from {pair[0]:.0%} to {pair[1]:.0%}"))
-    for name in steps[0].values:
-        if pair := means(name):
-            result += [Alarm(*each) for each in turn_drift(name, *pair, searches)]
+    for name in ("words per response", "tags per response", "citations per response"):
+        first, last = pairs[name]
+        if max(first, last) >= max(1, 1.5 * min(first, last)):
+            result.append(Alarm(name, f"changed from {first:.3g} to {last:.3g}"))
+    for name, (first, last) in pairs.items():
+        if name in RISING and last - first >= 0.2:
+            result.append(Alarm(name, f"increased from {first:.0%} to {last:.0%}"))
+    if SEARCHES in pairs:
+        result += [Alarm("searches", each) for each in search_drift(*pairs[SEARCHES], searches)]
     for name, values in columns.items():
-        if name not in ("reward", "correct") and (pair := means(name)):
-            result += _saturation(name, [value for value in values if value is not None], pair)
-    if (pair := means("reward")) and pair[1] < pair[0]:
+        if name not in ("reward", "correct") and name in pairs:
+            result += _saturation(name, [v for v in values if v is not None], pairs[name])
+    if "reward" in pairs:
+        first, last = pairs["reward"]
         spread = mean_std([v for v in columns["reward"] if v is not None])[1]
-        if pair[0] - pair[1] > 0.5 * spread > 0:
-            result.append(Alarm("reward", f"decreased from {pair[0]:.3g} to {pair[1]:.3g}"))
+        if first - last > 0.5 * spread > 0:
+            result.append(Alarm("reward", f"decreased from {first:.3g} to {last:.3g}"))
     return result
+
+
+def _means(steps: Sequence[TrainingStep]) -> dict[str, float]:
+    """Return the mean over steps of each value that a step has."""
+    names = dict.fromkeys(name for step in steps for name in step.values)
+    means = {name: mean_of(step.values.get(name) for step in steps) for name in names}
+    return {name: value for name, value in means.items() if value is not None}
 
 
 def _saturation(name: str, values: Sequence[float], means: tuple[float, float]) -> Iterator[Alarm]:

@@ -173,19 +173,16 @@ def turn_notes(statistics: TurnStatistics | None) -> Iterator[str]:
             yield f"{name}: {share:.0%}"
 
 
-def turn_drift(name: str, first: float, last: float, most: float) -> Iterator[tuple[str, str]]:
-    """Yield a name and a message if a rate collapses from the first to the last quarter.
+def search_drift(first: float, last: float, most: int) -> Iterator[str]:
+    """Yield a message if the number of searches collapses from the first to the last quarter.
 
     most  the largest number of searches of a rollout
 
-    The number of searches collapses if it falls to a tenth, or if it comes within a tenth of
-    `most` from less than 70% of it. A share collapses if it increases by 0.2 or more.
+    It collapses if it falls to a tenth, or if it comes within a tenth of `most` from less than 70%
+    of it.
     """
-    if name == SEARCHES:
-        change = f"from {first:.3g} to {last:.3g} per rollout"
-        if first >= 0.2 and last <= 0.1 * first:
-            yield "searches", f"fell {change}: the policy stops searching"
-        elif most >= 2 and last >= 0.9 * most and first < 0.7 * most:
-            yield "searches", f"grew {change}, close to the largest number ({most:g})"
-    elif name in SHARES and last - first >= 0.2:
-        yield name, f"increased from {first:.0%} to {last:.0%}"
+    change = f"from {first:.3g} to {last:.3g} per rollout"
+    if first >= 0.2 and last <= 0.1 * first:
+        yield f"fell {change}: the policy stops searching"
+    elif most >= 2 and last >= 0.9 * most and first < 0.7 * most:
+        yield f"grew {change}, close to the largest number ({most:g})"

@@ -47,35 +47,8 @@ def test_variants_are_scored_with_the_settings_of_the_row(cli, scored):
         "naming [1], with the answer “Seine”": 8.0,
     }
     assert values["signature"].endswith(' arena {"settings":{"bonus.value":5}}')
-
-
-def test_another_recipe(cli, scored):
     values = explanation(cli, scored, "--id", "b", "-r", "arena", "--hardened")
     assert values["signature"].endswith(" arena hardened")
-
-
-def test_contributions_of_documents_to_words(cli, write, likely):
-    rows = [likely(id="1", response="It is Paris [1]"), likely(id="2", response="No idea here")]
-    rows[0]["logprobs"] = {
-        "full": [-0.1, -0.2, -0.3, -0.1],
-        "without": {"1": [-0.1, -0.2, -3.3, -1.1], "2": [-0.1, -0.2, -0.3, -0.1]},
-    }
-    values = explanation(cli, write(rows), "--id", "1", "-r", "ctrl-rag")
-    assert values["tokens"].startswith("words in place of tokens")
-    assert [(each["t"], each["v"]) for each in values["segments"]] == [
-        ("It ", 0.0),
-        ("is ", 0.0),
-        ("Paris ", 3.0),
-        ("[1]", 1.0),
-    ]
-    assert [each.get("effect") for each in values["passages"]] == [4.0, 0.0]
-
-
-def test_the_id_of_a_row_without_id_is_its_line_number(cli, write, arena):
-    assert (
-        explanation(cli, write([arena(id=None), arena(id=None)]), "--id", "2", "-r", "arena")["id"]
-        == "2"
-    )
 
 
 def test_a_model_provides_tokens_and_every_document(cli, write, tmp_path):
@@ -96,15 +69,14 @@ def test_a_model_provides_tokens_and_every_document(cli, write, tmp_path):
     assert "".join(each["t"] for each in values["segments"]) == rows[0]["response"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--id", "bb"), "no row has the id bb; did you mean b?"),
-        (("--id", "zzz"), "no row has the id zzz; the first id is a"),
-    ],
-)
-def test_an_unknown_id(cli, scored, arguments, message):
-    assert message in cli("explain", scored, *arguments, code=2).err
+def test_ids(cli, scored, write, arena):
+    for row, message in (
+        ("bb", "no row has the id bb; did you mean b?"),
+        ("zzz", "no row has the id zzz; the first id is a"),
+    ):
+        assert message in cli("explain", scored, "--id", row, code=2).err
+    rows = write([arena(id=None), arena(id=None)])  # the id is the number of the line
+    assert explanation(cli, rows, "--id", "2", "-r", "arena")["id"] == "2"
 
 
 def test_rows_that_cannot_be_explained(cli, write, arena, tmp_path):
@@ -131,4 +103,4 @@ def test_a_page(cli, scored, tmp_path):
     page = tmp_path / "row.html"
     assert cli("explain", scored, "--id", "b", "-o", page, code=0).out == ""
     assert "Rhine" in page.read_text()
-    assert not (tmp_path / "row.html.partial").exists()
+    assert [path.name for path in tmp_path.glob("row*")] == ["row.html"]

@@ -1,55 +1,69 @@
-"""`rag-rewards report`: pages and messages."""
+"""`rag-rewards report`: messages, errors, and files of other programs."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pages import rollouts
 from processes import WAIT_SECONDS
-
-
-def test_rows_are_scored_with_a_recipe(cli, write, arena, tmp_path):
-    page = tmp_path / "report.html"
-    rows = write([arena(), arena(id="b", response="x")])
-    message = cli("report", rows, "-r", "arena", "-o", page, code=0).err
-    assert "2 rollouts in" in message
-    assert page.read_text().startswith("<!doctype html>")
 
 
 def test_rows_in_error_are_counted_and_listed(cli, write, arena, tmp_path):
     rows = write([arena(), arena(id="b", answers=None), '{"response": 1}', '{"response": NaN}'])
-    message = cli("report", rows, "-r", "arena", "-o", tmp_path / "r.html", code=3).err
+    page = tmp_path / "r.html"
+    message = cli("report", rows, "-r", "arena", "-o", page, code=3).err
+    assert "1 rollouts in" in message
     assert "line 3: response: expected" in message
     assert "b: answers: missing" in message
     assert "NaN" in message or "not a finite number" in message
-
-
-def test_a_reward_that_is_not_a_number_is_named(cli, write, arena, tmp_path):
+    assert page.read_text().startswith("<!doctype html>")
     bad = '{"id": "n", "response": "x", "reward": NaN, "components": {}}'
     rows = write([arena(reward=1.0, components={"accuracy": 1.0}), bad])
-    message = cli("report", rows, "-o", tmp_path / "r.html", code=3).err
+    message = cli("report", rows, "-o", page, code=3).err
     assert "line 2: reward: not a finite number" in message
 
 
-def test_rows_without_a_reward(cli, write, arena, tmp_path):
-    message = cli("report", write([arena()]), "-o", tmp_path / "r.html", code=2).err
-    assert "score them first, or set --recipe" in message
-    assert not (tmp_path / "r.html").exists()
+def test_invalid_arguments(cli, write, tmp_path):
+    out = ("-o", tmp_path / "r.html")
+    first, second = write(rollouts(1)), write(rollouts(2), "b.jsonl")
+    recipe = ("-r", "arena", *out)
+    for arguments, message in [
+        (out, "no file of rows is given"),
+        (("-", "-", *out), "given twice"),
+        ((first, *out), "score them first, or set --recipe"),
+        ((first, second, *out), "score them first"),
+        (
+            (first, "--label-threshold", 1, *recipe),
+            "--label-threshold is an option of labels: set --label",
+        ),
+        ((first, second, "--label", "people", *recipe), "no row has a label in 'people'"),
+    ]:
+        assert message in cli("report", *arguments, code=2).err
+    assert not out[1].exists()
 
 
-def test_an_empty_file(cli, write, tmp_path):
-    page = tmp_path / "r.html"
-    message = cli("report", write([]), "-o", page, code=0).err
-    assert "the file has no row that can be shown" in message
-    assert "the file has no row that can be shown" in page.read_text()
+def test_invalid_labels_and_rows_in_error_name_their_file(cli, write, tmp_path):
+    bad = [*rollouts(4), rollouts(1)[0] | {"id": "z", "human": "perhaps"}, {"id": "broken"}]
+    paths = write(rollouts(4), "a.jsonl"), write(bad, "b.jsonl")
+    options = ("-o", tmp_path / "r.html", "-r", "arena", "--label", "human")
+    message = cli("report", *paths, *options, code=3).err
+    assert "b.jsonl: 1 labels left out, the first: row z: human: expected a label" in message
+    assert "b.jsonl: line 14: response: " in message
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_rewards_without_spread_have_a_note(cli, write, arena, tmp_path, count):
-    rows = write([arena(id=str(i)) for i in range(count)])
-    message = cli("report", rows, "-r", "arena", "-o", tmp_path / "r.html", code=0).err
-    assert ("every group has one rollout" if count == 1 else "every reward is 13") in message
+def test_parquet_files_are_compared(cli, tmp_path):
+    scored = []
+    for name, right in (("a", 4), ("b", 8)):
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.Table.from_pylist(rollouts(right)), path)
+        scored.append(tmp_path / f"scored-{name}.parquet")
+        cli("score", path, "-o", scored[-1], "-r", "arena", code=0)
+    message = cli("report", *scored, "-o", tmp_path / "r.html", "-l", "human", code=0).err
+    assert "24 rollouts in" in message
 
 
 def test_the_page_can_be_written_to_standard_output(write, arena):
@@ -59,9 +73,8 @@ def test_the_page_can_be_written_to_standard_output(write, arena):
     assert done.stdout.startswith(b"<!doctype html>")
 
 
-@pytest.mark.parametrize(
-    "details",
-    [
+def test_details_of_another_program(cli, write, arena, tmp_path):
+    details = [
         {"statements": 5},
         {"statements": [5]},
         {"statements": [{"text": 3}]},
@@ -74,13 +87,15 @@ def test_the_page_can_be_written_to_standard_output(write, arena):
         {"critical_document": "1"},
         {"tokens": {"reason": 1}},
         {"searches": 2, "turns": [5]},
-    ],
-    ids=str,
-)
-def test_details_of_another_program(cli, write, arena, tmp_path, details):
-    row = arena(reward=1.0, components={"citation": 1.0, "accuracy": 0.5}, details=details)
-    cli("report", write([row]), "-o", tmp_path / "report.html", code=0)
-    assert "</html>" in (tmp_path / "report.html").read_text()
+    ]
+    components = {"citation": 1.0, "accuracy": 0.5, "relevance": 1.0, "length": 0.5}
+    rows = [
+        arena(id=str(i), reward=1.0, components=components, details=each)
+        for i, each in enumerate(details)
+    ]
+    cli("report", write(rows), "-o", tmp_path / "report.html", code=0)
+    for row in rows:
+        cli("explain", write([row]), "--id", row["id"], "-r", "arena", code=0)
 
 
 @pytest.mark.parametrize("count", [4, 60])

@@ -11,7 +11,8 @@ import pytest
 from rag_rewards.metrics.comparison import Difference
 from rag_rewards.metrics.intervals import interval, poisson_weights
 from rag_rewards.report import report_page
-from rag_rewards.report.comparison import (
+from rag_rewards.report.configuration import differing_settings
+from rag_rewards.report.file_comparison import (
     FileComparison,
     compare_files,
     largest_changes,
@@ -19,7 +20,6 @@ from rag_rewards.report.comparison import (
     row_names,
     value_names,
 )
-from rag_rewards.report.configuration import differing_settings
 from rag_rewards.report.report_page import contents, file_names, runs_of
 from rag_rewards.report.rows import RowFile
 from rag_rewards.rows import ScoredRow

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import rag_rewards as rr
 from rag_rewards.cli import main
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.report.explain import explain_row
+from rag_rewards.report.explain_data import explain_row
 from rag_rewards.report.explain_score import explain_score, passages
-from rag_rewards.report.reasons import no_spread_of
+from rag_rewards.report.reasons import component_reason, no_spread_of
 from rag_rewards.report.report_page import contents, runs_of
 from rag_rewards.report.rows import Configuration, Configurations, read_rows
 from rag_rewards.report.segments import colored, segments, token_texts
@@ -24,6 +24,7 @@ from rag_rewards.signature import signature_of
 from rag_rewards.testing import CodePoints
 
 UNKNOWN = Configuration()
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 ROW: dict[str, Any] = {
     "id": "1",
@@ -40,8 +41,6 @@ ROW: dict[str, Any] = {
 
 
 def row(**fields: Any) -> ScoredRow:
-    import msgspec
-
     return msgspec.json.decode(msgspec.json.encode(ROW | fields), type=ScoredRow)
 
 
@@ -123,16 +122,11 @@ def test_log_probabilities_of_another_length_have_no_values() -> None:
 
 @pytest.mark.parametrize("name", rr.RECIPES)
 def test_every_component_of_every_recipe_is_explained(name: str) -> None:
-    from pathlib import Path
-
-    examples = Path(__file__).resolve().parents[2] / "examples"
-    source = examples / f"{name}.jsonl"
+    source = EXAMPLES / f"{name}.jsonl"
     if not source.exists():
-        source = examples / ("ctrl-rag.jsonl" if "ctrl" in name else "arena.jsonl")
+        source = EXAMPLES / ("ctrl-rag.jsonl" if "ctrl" in name else "arena.jsonl")
     recipe = rr.recipe(name)
     for line in source.read_text("utf-8").splitlines():
-        import msgspec
-
         rollout = msgspec.json.decode(line, type=ScoredRow)
         [score] = recipe.score_each([rollout])
         if isinstance(score, rr.RolloutError):
@@ -176,7 +170,6 @@ def test_the_color_of_a_word_shows_sign_and_size() -> None:
     assert "It " not in styles
 
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NO_SPREAD = "0: all clr of the group are equal"
 
 
@@ -188,23 +181,7 @@ def scored_examples(name: str, folder: Path, *arguments: str) -> str:
     return scored
 
 
-def test_a_group_without_spread_explains_its_rewards_of_0(tmp_path: Path) -> None:
-    scored = scored_examples("ctrl-rag", tmp_path)
-    reasons = {
-        row: explain_row(scored, row, None, ModelOptions()).reason
-        for row in ("alamillo-right-twin-once-more", "kiwi-refuses", "cinnabar-wrong-mine")
-    }
-    assert [row for row, each in reasons.items() if each.endswith(f"; {NO_SPREAD}")] == [
-        "alamillo-right-twin-once-more",
-        "kiwi-refuses",
-    ]
-    rows = [row for line in Path(scored).read_text("utf-8").splitlines()
-            if (row := json.loads(line))["group"] in ("kiwi", "cinnabar")]  # fmt: skip
-    group = rr.explain_group(rows, "ctrl-rag").rollouts
-    assert all(each.reason.endswith(NO_SPREAD) for each in group)
-
-
-def test_the_tables_and_the_report_name_a_group_without_spread(
+def test_a_group_without_spread_explains_its_rewards_of_0(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scored = scored_examples("ctrl-rag", tmp_path, "--table")
@@ -216,16 +193,26 @@ def test_the_tables_and_the_report_name_a_group_without_spread(
     places = [best.index(row) for row in shown]
     assert places == sorted(places)
     assert "argon-copies-the-document" not in best
+
+    for row, is_flat in (
+        ("alamillo-right-twin-once-more", True),
+        ("kiwi-refuses", True),
+        ("cinnabar-wrong-mine", False),
+    ):
+        explanation = explain_row(scored, row, None, ModelOptions())
+        assert explanation.reason.endswith(f"; {NO_SPREAD}") == is_flat
     file = read_rows(scored)
-    rows = file.rows
+    kiwi = [row for row in file.rows if row.group == "kiwi"]
+    group = rr.explain_group(kiwi, "ctrl-rag").rollouts
+    assert all(each.reason.endswith(NO_SPREAD) for each in group)
     _, packed = contents(runs_of([file], [""]), "")
     explanations = packed["block-0-0"]["rows"]
-    named = {rows[int(i)].group for i, each in explanations.items() if NO_SPREAD in each["reason"]}
-    assert named == {"kiwi", "alamillo"}
+    named = {i for i, each in explanations.items() if NO_SPREAD in each["reason"]}
+    assert {file.rows[int(i)].group for i in named} == {"kiwi", "alamillo"}
 
-
-def test_a_group_with_a_minimum_of_spread_has_another_reason() -> None:
-    scaled = [{"clr": value, "clr_normalized": 0.0} for value in (1.0, 1.1)]
+    scaled: list[dict[str, float | None]] = [
+        {"clr": value, "clr_normalized": 0.0} for value in (1.0, 1.1)
+    ]
     assert no_spread_of(scaled) == "0: clr has no spread"
     assert no_spread_of(scaled[:1]) == ""
     assert no_spread_of([*scaled, {"clr": 2.0, "clr_normalized": 1.0}]) == ""
@@ -248,3 +235,17 @@ def test_binary_rar_explains_whether_documents_contradict(tmp_path: Path) -> Non
         "a document contradicts the response",
         "the response is not compared with the documents: truncated",
     ]
+
+
+@pytest.mark.parametrize("threshold_on", ["contribution", "reward"])
+@pytest.mark.parametrize(("threshold", "value"), [(2.5, 0.0), (2.5, 3.0), (None, 0.0)])
+def test_the_reason_for_clr(threshold: float | None, value: float, threshold_on: str) -> None:
+    below = {
+        "contribution": "the evidential contribution is not above the threshold of 2.5 nats",
+        "reward": "the likelihood reward is below the threshold of 2.5",
+    }
+    settings = {"threshold": threshold, "threshold_on": threshold_on}
+    configuration = Configuration("ctrl-rag-clr", settings)
+    text, _ = component_reason(row(details={"tokens": 4}), "clr", value, configuration)
+    divided = "evidential contribution divided by the square root of 4 tokens"
+    assert text == (below[threshold_on] if threshold and not value else divided)

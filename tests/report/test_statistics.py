@@ -126,9 +126,9 @@ def run(**drifts: Any) -> list[ScoredRow]:
 @pytest.mark.parametrize(
     ("drift", "name"),
     [
-        ({"response": lambda step, _: "word " * (10 + step)}, "length"),
-        ({"response": lambda step, _: "<b>x</b>" * (1 + step // 10)}, "tags"),
-        ({"response": lambda step, _: "x [1]" * (1 + step // 8)}, "citations"),
+        ({"response": lambda step, _: "word " * (10 + step)}, "words per response"),
+        ({"response": lambda step, _: "<b>x</b>" * (1 + step // 10)}, "tags per response"),
+        ({"response": lambda step, _: "x [1]" * (1 + step // 8)}, "citations per response"),
         (
             {"response": lambda step, m: "I don't know" if m * 10 < step else "It is Paris"},
             "abstentions and refusals",

@@ -13,7 +13,7 @@ from rich.console import Console
 from rag_rewards.audit.row_attacks import with_last_turn
 from rag_rewards.cli import main
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.report.explain import explain_row
+from rag_rewards.report.explain_data import explain_row
 from rag_rewards.report.explain_score import explain_score
 from rag_rewards.report.explanation import Explanation
 from rag_rewards.report.turns import MAX_RESULTS, MAX_TURNS
@@ -83,9 +83,12 @@ def test_documents_that_turns_found_are_not_repeated() -> None:
 
 
 def test_the_terminal_shows_every_turn() -> None:
-    text = printed(explain_score(row(turn_rewards=[0.25, None, 0.0, None, 1.0])))
+    turns = [*ROW["turns"], {"text": SEARCH.format("Paris!"), "results": [{"text": "A page."}]}]
+    explanation = explain_score(row(turns=turns, turn_rewards=[0.25, None, 0.0, None, 1.0]))
+    assert [turn.repeated for turn in explanation.turns] == [[], [], [], [], [], [True]]
+    text = printed(explanation)
     for expected in (
-        "dialect search-r1, 3 searches",
+        "dialect search-r1, 4 searches",
         "turn 1  reward +0.25",
         "query  Paris",
         "result  [1] Paris is a city.",
@@ -93,15 +96,10 @@ def test_the_terminal_shows_every_turn() -> None:
         "result  [2] (supporting, contains the gold answer) Seine: It.",
         "no document found",
         "turn 5  reward +1",
+        "query  Paris!  (repeats an earlier query)",
     ):
         assert expected in text
     assert "\nresponse\n" not in text
-
-
-def test_the_picture_shows_every_turn() -> None:
-    svg = explain_score(row()).svg()
-    assert "is&#160;a&#160;city" in svg
-    assert svg == explain_score(row()).svg()
 
 
 def test_a_response_without_a_query_is_shown_as_before() -> None:
@@ -154,21 +152,30 @@ def test_a_transcript_is_shown_with_a_note() -> None:
 
 
 def test_variants_change_the_last_turn_only() -> None:
-    explanation = of_example("wrong-after-retrieval", scheme="format")
-    rewards = {variant.name: variant.reward for variant in explanation.variants}
-    assert rewards["with the answer “Seine”"] == 1.0
+    variants = of_example("wrong-after-retrieval", scheme="format").variants
+    assert {each.name: each.reward for each in variants}["with the answer “Seine”"] == 1.0
 
 
-@pytest.mark.parametrize("form", ["turns", "messages", "string"])
-def test_the_last_turn_is_replaced_in_every_form(form: str) -> None:
-    searching, final = SEARCH.format("Paris"), "<answer>Rhine</answer>"
-    if form == "turns":
-        rollout = decode_row({"turns": [{"text": searching, "results": []}, {"text": final}]})
-    elif form == "messages":
-        roles = [("assistant", searching), ("user", "nothing"), ("assistant", final)]
-        rollout = decode_row({"response": [{"role": r, "content": c} for r, c in roles]})
-    else:
-        rollout = decode_row({"response": final})
+SEARCHING, FINAL = SEARCH.format("Paris"), "<answer>Rhine</answer>"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"turns": [{"text": SEARCHING, "results": []}, {"text": FINAL}]},
+        {
+            "response": [
+                {"role": "assistant", "content": SEARCHING},
+                {"role": "user", "content": "nothing"},
+                {"role": "assistant", "content": FINAL},
+            ]
+        },
+        {"response": FINAL},
+        {"response_prefix": "<think>", "turns": [{"text": "a</think>"}, {"text": FINAL}]},
+    ],
+)
+def test_the_last_turn_is_replaced_in_every_form(fields: dict[str, Any]) -> None:
+    rollout = decode_row(fields)
     changed = with_last_turn(rollout, "<answer>Seine</answer>")
     assert changed.parsed.text == "<answer>Seine</answer>"
     steps = changed.steps()
@@ -176,10 +183,7 @@ def test_the_last_turn_is_replaced_in_every_form(form: str) -> None:
     assert steps[:-1] == rollout.steps()[:-1]
 
 
-def test_the_prefix_of_the_first_turn_is_kept() -> None:
-    row = {"response_prefix": "<think>", "turns": [{"text": "a</think>"}, {"text": "b"}]}
-    changed = with_last_turn(decode_row(row), "c")
-    assert [step.text for step in changed.steps()] == ["<think>a</think>", "c"]
+def test_the_prefix_of_a_single_turn_is_not_repeated() -> None:
     single = {"response_prefix": "<think>", "turns": [{"text": "a</think>b"}]}
     assert with_last_turn(decode_row(single), "<think>c").parsed.text == "<think>c"
 
@@ -208,11 +212,3 @@ def test_an_audit_attacks_rows_with_turns(capsys: pytest.CaptureFixture[str]) ->
         main(["audit", str(EXAMPLES / "search-r1.jsonl"), "-r", "search-r1"])
     assert ended.value.code in (0, 1)
     assert "attacks tried" in capsys.readouterr().out
-
-
-def test_repeated_queries_are_marked() -> None:
-    page = [{"text": "A page."}]
-    turns = [{"text": SEARCH.format(q), "results": page} for q in ("The sea", "b", "sea!")]
-    explanation = explain_score(row(turns=turns, supporting=None))
-    assert [turn.repeated for turn in explanation.turns] == [[], [], [True]]
-    assert printed(explanation).count("(repeats an earlier query)") == 1

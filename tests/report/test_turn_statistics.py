@@ -10,7 +10,7 @@ import pytest
 from rag_rewards.groups import group_by_key
 from rag_rewards.report.facts import facts_of
 from rag_rewards.report.statistics import Alarm, Statistics, statistics
-from rag_rewards.report.turn_statistics import CREDIT, TurnStatistics, turn_drift
+from rag_rewards.report.turn_statistics import CREDIT, TurnStatistics, search_drift
 from rag_rewards.rows import ScoredRow, decode_row
 from rag_rewards.turns.trajectory import turn_counts
 
@@ -51,17 +51,12 @@ def test_counts_by_hand() -> None:
     assert (counts.queries, counts.repeated, counts.malformed) == (3, 1, 2)
     assert counts.names == {"no_action": 1, "empty_query": 1}
 
-
-def test_all_queries_of_a_tool_turn_count() -> None:
     turns = [{"text": "", "queries": ["a", "b", "A"], "results": [[], [], []]}, {"text": "c"}]
     counts = turn_counts(decode_row({"turns": turns}).trajectory())
     assert (counts.query_turns, counts.queries, counts.repeated, counts.empty) == (1, 3, 0, 1)
-
-
-@pytest.mark.parametrize("queries", [["...", "!!!"], ["the", "a"], ["東京", "大阪"]])
-def test_different_queries_without_words_are_no_repetition(queries: list[str]) -> None:
-    turns = [*(search(query, "x") for query in queries), ANSWER]
-    assert turn_counts(decode_row({"turns": turns}).trajectory()).repeated == 0
+    for queries in (["...", "!!!"], ["the", "a"], ["東京", "大阪"]):  # no words after `squad`
+        different = [*(search(query, "x") for query in queries), ANSWER]
+        assert turn_counts(decode_row({"turns": different}).trajectory()).repeated == 0
 
 
 def test_rates_are_shares_of_queries_and_turns() -> None:
@@ -81,11 +76,6 @@ def test_rates_are_shares_of_queries_and_turns() -> None:
     assert [each.name for each in turns_of(rows).malformed] == ["truncated"]
 
 
-def test_rows_without_a_query_have_no_turn_statistics() -> None:
-    rows = [make_row(None, response="Paris")]
-    assert statistics_of(rows).turns is None
-
-
 def test_words_are_those_of_the_policy_in_all_turns() -> None:
     row = make_row([search("one two", "many words of the environment"), ANSWER])
     # "<think>I", "look.</think><search>one", "two</search>" and the last turn
@@ -94,6 +84,7 @@ def test_words_are_those_of_the_policy_in_all_turns() -> None:
         "<search>one</search><information>many words of a page</information><answer>x</answer>"
     )
     assert facts_of(make_row(None, response=transcript)).words == 2
+    assert statistics_of([make_row(None, response="Paris")]).turns is None
 
 
 def group(*entries: list[float | None]) -> list[ScoredRow]:
@@ -161,67 +152,52 @@ def run(turns: Any, **fields: Any) -> list[Alarm]:
 
 
 def names(alarms: list[Alarm]) -> set[str]:
-    return {alarm.name for alarm in alarms} - {"length", "tags"}
+    return {alarm.name for alarm in alarms} - {"words per response", "tags per response"}
 
 
-@pytest.mark.parametrize(
-    ("turns", "name", "words"),
-    [
-        (
-            lambda step: [search("a", "x")] * (2 if step < 6 else 0),
-            "searches",
-            "fell from 2 to 0 per rollout",
-        ),
-        (
-            lambda step: [search(f"{i}", "x") for i in range(1 + step // 3)],
-            "searches",
-            "grew from 1 to 4 per rollout",
-        ),
-        (
-            lambda step: [search(f"{i if step < 6 else 0}", "x") for i in range(3)],
-            "duplicate queries",
-            "increased from 0% to 67%",
-        ),
-        (
-            lambda step: [search("a", *(["x"] if step < 6 else []))],
-            "turns without results",
-            "increased from 0% to 100%",
-        ),
-        (
-            lambda step: [search("a", "x"), {"text": "so" if step > 6 else "<search>b</search>"}],
-            "malformed turns",
-            "increased from 0% to 33%",
-        ),
-        (
-            lambda step: [search("a", "x")] if step < 6 else [],
-            "rollouts without a search",
-            "increased from 0% to 100%",
-        ),
+COLLAPSES = {
+    "fell from 2 to 0 per rollout": lambda early, step: [search("a", "x")] * 2 * early,
+    "grew from 1 to 4 per rollout": lambda early, step: [
+        search(f"{i}", "x") for i in range(1 + step // 3)
     ],
-)
-def test_collapses_give_warnings(turns: Any, name: str, words: str) -> None:
-    found = {alarm.name: alarm.message for alarm in run(turns)}
-    assert words in found[name]
+    "duplicate queries: increased from 0% to 67%": lambda early, step: [
+        search(f"{i * early}", "x") for i in range(3)
+    ],
+    "turns without results: increased from 0% to 100%": lambda early, step: [
+        search("a", *["x"] * early)
+    ],
+    "malformed turns: increased from 0% to 33%": lambda early, step: [
+        search("a", "x"),
+        {"text": "<search>b</search>" if early else "so"},
+    ],
+    "rollouts without a search: increased from 0% to 100%": lambda early, step: (
+        [search("a", "x")] * early
+    ),
+}
+
+
+@pytest.mark.parametrize("words", COLLAPSES)
+def test_collapses_give_warnings(words: str) -> None:
+    alarms = run(lambda step: COLLAPSES[words](step < 6, step))
+    assert words in "\n".join(f"{alarm.name}: {alarm.message}" for alarm in alarms)
 
 
 def test_a_steady_run_gives_no_warning() -> None:
     assert names(run(lambda step: [search("a", "x"), search("b", "y")])) == set()
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "most"), [(1.0, 1.6, 4.0), (3.0, 4.0, 4.0), (0.1, 0.0, 1.0)]
-)
+@pytest.mark.parametrize(("first", "last", "most"), [(1.0, 1.6, 4), (3.0, 4.0, 4), (0.1, 0.0, 1)])
 def test_small_changes_of_the_number_of_searches_give_no_warning(
-    first: float, last: float, most: float
+    first: float, last: float, most: int
 ) -> None:
-    assert list(turn_drift("searches per rollout", first, last, most)) == []
+    assert list(search_drift(first, last, most)) == []
 
 
 def test_the_length_of_the_words_of_the_policy_collapses() -> None:
     def turns(step: int) -> list[dict[str, Any]]:
         return [search("a " * (1 if step > 6 else 40), "x " * (200 if step > 6 else 1))]
 
-    assert "length" in {alarm.name for alarm in run(turns)}
+    assert "words per response" in {alarm.name for alarm in run(turns)}
 
 
 def test_notes_name_what_is_wrong_without_steps() -> None:

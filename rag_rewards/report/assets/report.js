@@ -56,7 +56,7 @@ function means() {
       ...(several ? difference(each, run, k, k ? changes[k - 1] : null, from) : [cell(count(run.n), "number")])));
   });
   const differences = several ? ["difference", "95% interval", "", "", units] : [units];
-  const element = table(["value", ...(several ? ["file"] : []), "mean", "95% interval", "", ...differences], rows, "means");
+  const element = table(["value", ...(several ? ["file"] : []), "mean", "95% interval", "", ...differences], rows, several ? "means" : "means one");
   for (const head of element.querySelectorAll("th")) if (!head.textContent && head.nextSibling.textContent) head.className = "wide";
   const about = several ? ` A difference is the mean of a file minus the mean of ${names[0]}, over their common ${units}; both files are resampled together. The intervals are not corrected for the number of values.` : "";
   return [element, soft("Intervals are those of a bootstrap with 1,000 resamples of prompts." + about)];

@@ -94,7 +94,7 @@ def explain_group(
     _, members = _group_of(read_rollouts(data, ColumnMap.of(columns)), row, group_size)
     with scorer_of(recipe, settings, hardened, models) as scorer:
         tokenizer = _tokenizer_of(scorer, _options(models))
-        scored, faults = _rescored(list(_rows(members).values()), scorer)
+        scored, faults = rescored(list(_rows(members).values()), scorer)
     faults += [
         RowFault(f"row {position}", str(error))
         for position, error in members.items()
@@ -102,7 +102,7 @@ def explain_group(
     ]
     if not scored:
         raise UsageError(f"no rollout of the group can be scored: {faults[0].message}")
-    rollouts = _explained(scored, range(len(scored)), scorer, tokenizer)
+    rollouts = _explained(list(scored.values()), range(len(scored)), scorer, tokenizer)
     return GroupExplanation(rollouts=rollouts, faults=faults)
 
 
@@ -191,29 +191,23 @@ def _explain_member(
 
     Raises UsageError if it cannot be scored.
     """
-    row_id = group[index].id
     if scorer.models.policy is not None:
         group = _with_every_document(group, index, scorer)
-    scored, faults = _rescored(group, scorer)
-    position = next((i for i, row in enumerate(scored) if row.id == row_id), None)
-    if position is None:
+    scored, faults = rescored(group, scorer)
+    if index not in scored:
+        row_id = group[index].id
         messages = {fault.row: fault.message for fault in faults}
         reason = messages.get(str(row_id), "the recipe returned no score")
         raise UsageError(f"row {row_id} cannot be scored: {reason}")
+    members, position = list(scored.values()), list(scored).index(index)
     tokenizer = _tokenizer_of(scorer, models)
-    [explanation] = _explained(scored, [position], scorer, tokenizer, each_document=True)
-    explanation.variants = list(scored_variants(scored, position, scorer))
+    [explanation] = _explained(members, [position], scorer, tokenizer, each_document=True)
+    explanation.variants = list(scored_variants(members, position, scorer))
     if faults:
         explanation.notes.append(
             f"{len(faults)} rollouts of the group could not be scored: {faults[0].message}"
         )
     return explanation
-
-
-def _rescored(rows: Sequence[ScoredRow], scorer: Scorer) -> tuple[list[ScoredRow], list[RowFault]]:
-    results = rescored(rows, scorer)
-    scored = [result for result in results if not isinstance(result, RowFault)]
-    return scored, [result for result in results if isinstance(result, RowFault)]
 
 
 def _explained(
