@@ -59,11 +59,6 @@ def test_a_block_of_a_trainer_runs_inside_this_trainer(page):
         )
 
 
-def test_the_page_of_marked_blocks_is_up_to_date():
-    written = build_marked_blocks.PAGE.read_text("utf-8")
-    assert written == build_marked_blocks.page(), "run: python docs/build_marked_blocks.py"
-
-
 @pytest.mark.parametrize(
     ("fence", "error"),
     [

@@ -30,12 +30,6 @@ def item(**fields):
     return build_papers.Item(**defaults | fields)
 
 
-def test_the_page_is_up_to_date():
-    assert build_papers.PAGE.read_text("utf-8") == build_papers.page(), (
-        "run: python docs/build_papers.py"
-    )
-
-
 @pytest.mark.parametrize("name", build_papers.NAMES)
 def test_each_reference_exists(name):
     [paper] = [paper for paper in build_papers.papers() if paper.slug == name]

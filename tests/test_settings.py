@@ -234,57 +234,6 @@ def test_defaults_that_the_papers_state():
     assert {key: default(*key) for key in stated} == stated
 
 
-def test_the_hardened_profiles_of_the_specification():
-    def profile(name):
-        return RECIPES[name].hardened_values
-
-    assert (
-        profile("arena").items()
-        >= {
-            "accuracy.normalizer": "unicode",
-            "relevance.min_precision": 0.5,
-            "sections.repeated": "missing",
-        }.items()
-    )
-    for name in ("ground-grpo", "ground-grpo-stage1"):
-        assert (
-            profile(name).items()
-            >= {
-                "aggregate": "strict",
-                "citation.minimal": True,
-                "exact_match.counts": "supported",
-                "refusal.strict": True,
-                "accuracy.normalizer": "unicode",
-            }.items()
-        )
-    assert profile("lear").items() >= {"length.gated": True, "accuracy.undecided": "wrong"}.items()
-    assert (
-        profile("truthrl").items()
-        >= {
-            "abstention.alone": True,
-            "accuracy.undecided": "wrong",
-            "accuracy.normalizer": "unicode",
-        }.items()
-    )
-    for name in ("arena", "naive-grpo", "rag-total", "ctrl-rag", "ctrl-rag-clr"):
-        assert profile(name)["accuracy.undecided"] == "wrong"
-    for name in ("search-r1", "stepsearch", "igpo"):
-        assert profile(name)["accuracy.undecided"] == "wrong"
-    for name in ("rag-total", "ctrl-rag", "ctrl-rag-clr"):
-        assert profile(name)["accuracy.reads"] == "answer"
-    assert (
-        profile("ctrl-rag").items()
-        >= {
-            "span": "answer",
-            "no_spread": "one",
-            "among": "correct",
-            "floor": 0.1,
-            "accuracy.undecided": "wrong",
-            "accuracy.normalizer": "unicode",
-        }.items()
-    )
-
-
 def test_nested_settings_become_dotted():
     assert dotted({"a": {"b": {"c": 1}}, "d.e": 2, "f": {}}) == {"a.b.c": 1, "d.e": 2}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rag_rewards as rr
-from rag_rewards.audit import audit
+from rag_rewards.audit import ATTACKS, audit
 from rag_rewards.audit.capitals import SAME_LIKELIHOOD, TEXTS, Row
 from rag_rewards.audit.cases import CASES, Case
 from rag_rewards.audit.policies import POLICIES
@@ -107,6 +107,23 @@ def test_loopholes_name_variants_that_exist(recipe: str) -> None:
             assert not loophole.is_open or (recipe, loophole.attacks) == ("truthrl", (22,))
             if not loophole.is_closed and not loophole.is_open:
                 assert loophole.variants.keys() == set(loophole.attacks)
+
+
+CLOSED_OTHERWISE = {"stepsearch": {16, 24}, "igpo": {41}}
+"""Attacks that two settings close together, or the refusal of a value."""
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_hardened_setting_closes_each_closed_loophole(recipe: str) -> None:
+    definition = RECIPES[recipe]
+    defaults = definition.defaults()
+    for key, change in definition.hardened.items():
+        assert change.value != defaults[key]
+        assert set(change.closes) <= set(ATTACKS)
+    assert listed_attacks(recipe) <= set(ATTACKS)
+    closed = {attack for each in definition.loopholes if each.is_closed for attack in each.attacks}
+    stopped = {attack for change in definition.hardened.values() for attack in change.closes}
+    assert closed - stopped == CLOSED_OTHERWISE.get(recipe, set())
 
 
 # --- degenerate policies -----------------------------------------------------------------------

@@ -106,7 +106,6 @@ def _variants(node: ast.expr) -> Iterator[ast.expr]:
     if isinstance(node, ast.Compare) and type(node.ops[0]) in OPERATORS:
         yield _with(node, ops=[OPERATORS[type(node.ops[0])](), *node.ops[1:]])
     elif isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in OPERATORS:
-        # A union of types and a text with values have other operators.
         yield _with(node, op=OPERATORS[type(node.op)]())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield node.operand
@@ -185,18 +184,15 @@ def finder(mutation: Mutation, broken: set[str]) -> str:
     text = file.read_bytes()
     mutated = text[: mutation.start] + mutation.new.encode() + text[mutation.end :]
     for paths in stages(mutation.path, mutation.folder):
-        try:
-            while True:
-                file.write_bytes(mutated)
-                name = failure(paths, broken)
-                file.write_bytes(text)
-                if not name or name in broken:
-                    break
-                if not name.startswith("tests/") or not failure((name,), set()):
-                    return name
-                broken.add(name)
-        finally:
+        while True:
+            file.write_bytes(mutated)
+            name = failure(paths, broken)
             file.write_bytes(text)
+            if not name or name in broken:
+                break
+            if not name.startswith("tests/") or not failure((name,), set()):
+                return name
+            broken.add(name)
     return ""
 
 

@@ -217,7 +217,7 @@ def test_the_tests_of_all_recipes_pass(copy: Copy) -> None:
     for program in ("build_hardened", "build_inserts", "build_recipes"):
         copy.python(f"docs/{program}.py")
     tested = ("adapters/test_matrix.py", "attacks", "cli/test_arguments.py", "cli/test_init.py",
-              "report/test_explanation.py", "test_hardened_page.py", "test_prompts.py",
+              "report/test_explanation.py", "test_prompts.py",
               "test_recipe_object.py", "test_signature.py", "test_site.py")  # fmt: skip
     pytest = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
     copy.python(

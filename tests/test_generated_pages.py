@@ -1,0 +1,26 @@
+"""Pages that are written from the code agree with it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+sys.path.insert(0, str(DOCS))
+BUILDERS = ("hardened", "hardening_cost", "languages", "marked_blocks", "papers")
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_page_is_up_to_date(name: str) -> None:
+    build = importlib.import_module(f"build_{name}")
+    assert build.PAGE.read_text("utf-8") == build.page(), f"run: python docs/build_{name}.py"
+
+
+def test_all_builders_are_tested() -> None:
+    """`test_inserts.py` and `test_site.py` test those that write several pages."""
+    others = {"inserts", "recipes", "matrix"}
+    names = {path.stem.removeprefix("build_") for path in DOCS.glob("build_*.py")}
+    assert names == {*BUILDERS, *others}
