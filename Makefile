@@ -39,7 +39,7 @@ demo: $(CORE) ## score the examples of three recipes
 
 # Log-probabilities by a model of half a million weights, which is part of the repository.
 TINY := --model rag_rewards/tiny_world/checkpoint \
-        --document-form '{text} [{label}] .' --document-separator ' '
+        --set models.document_form='{text} [{label}] .' --set models.document_separator=' '
 demo-model: $(MODELS) ## score with log-probabilities of a small model
 	@export TRANSFORMERS_VERBOSITY=error && \
 	$(BIN)/rag-rewards score examples/tiny-world.jsonl --table \

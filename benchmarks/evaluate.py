@@ -115,7 +115,7 @@ def main() -> None:
     )
     page.table("metrics", "seconds", "processor seconds", "rows per second", "peak memory")
     for name, options in RUNS.items():
-        usage = run_command("evaluate", *options, "--json")
+        usage = run_command("evaluate", *options, "-o", "-")
         page.row(
             name,
             f"{usage['seconds']:.1f}",

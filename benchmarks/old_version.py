@@ -218,7 +218,7 @@ def _score(checkout: Path, path: Path) -> dict[str, Any]:
     """Run `score` with one worker; return its processor seconds and the rewards."""
     out = path.with_suffix(".scored.jsonl")
     command = [sys.executable, "-m", "rag_rewards", "score", str(path), "-o", str(out)]
-    command += ["--recipe", "naive-grpo", "--workers", "1", "--no-progress"]
+    command += ["--recipe", "naive-grpo", "--workers", "1"]
     spawn = [sys.executable, "-I", str(HERE / "spawn.py"), "500", *command]
     result = subprocess.run(
         spawn,

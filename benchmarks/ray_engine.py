@@ -102,7 +102,7 @@ def seconds(source: Path, output: Path, way: Way) -> float:
     output.unlink(missing_ok=True)
     command = [sys.executable, "-m", "rag_rewards", "score", str(source), "-r", RECIPE]
     command += ["-o", str(output), "--engine", way.engine, "--workers", str(way.workers)]
-    command += ["--output-format", "parts"] * way.parts + ["--no-progress"]
+    command += ["--output-format", "parts"] * way.parts
     with contextlib.ExitStack() as stack:
         if way.running:
             command += ["--ray-address", stack.enter_context(cluster())]

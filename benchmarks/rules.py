@@ -308,7 +308,7 @@ def score_file(path: Path, recipe: str, workers: int) -> Child:
     out = path.with_suffix(".scored.jsonl")
     tool = Path(sys.executable).with_name("rag-rewards")
     command = [sys.executable, "-I", str(tool), "score", str(path), "-o", str(out)]
-    command += ["--recipe", recipe, "--workers", str(workers), "--no-progress"]
+    command += ["--recipe", recipe, "--workers", str(workers)]
     spawn = [sys.executable, "-I", str(HERE / "spawn.py"), "500", *command]
     result = subprocess.run(spawn, check=True, timeout=520, capture_output=True, text=True)
     usage = json.loads(result.stdout)

@@ -35,7 +35,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     output.unlink(missing_ok=True)
     command = [sys.executable, "-m", "rag_rewards", "score", str(source), "-r", recipe]
-    command += ["-o", str(output), "--workers", str(workers), "--no-progress"]
+    command += ["-o", str(output), "--workers", str(workers)]
     environment = os.environ | {"PYTHONPATH": str(tree)}
     return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, "-m", "rag_rewards"]
 
@@ -24,6 +26,18 @@ class Result(NamedTuple):
 
 
 Cli = Callable[..., Result]
+
+
+def read_rows(path: str | Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of JSON lines."""
+    return [json.loads(line) for line in Path(path).read_bytes().splitlines()]
+
+
+def card_of(path: Path) -> dict[str, Any]:
+    """Return the facts of the card beside an output."""
+    text = path.with_name(path.name + ".card.md").read_text("utf-8")
+    facts: dict[str, Any] = yaml.safe_load(text.split("---\n")[1])
+    return facts
 
 
 def stdin_of(data: bytes) -> io.TextIOWrapper:

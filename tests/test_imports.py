@@ -21,6 +21,7 @@ LAYERS = [
         "report.terminal",
         "errors",
         "settings",
+        "removed_options",
         "trainers",
         "scripts.packages",
         "scripts.model_types",

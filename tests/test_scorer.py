@@ -244,7 +244,7 @@ def test_invalid_options_have_their_python_names(options: dict[str, object], mes
     [
         (["--judge", "http://localhost/v1"], "--judge requires --judge-model"),
         (["--model", "m", "--backend", "jax"], "--backend must be one of"),
-        (["--truncate"], "set --model"),
+        (["--set", "models.truncate=true"], "set --model"),
         (["--workers", "0"], "--workers must be at least 1, found 0"),
         (["--group-size", "0"], "--group-size must be at least 1, found 0"),
         (["--sort", "--group-size", "2"], "--group-size groups by position and --sort by key"),

@@ -4,9 +4,7 @@ options.py         the options
 claims.py          rows with a premise and a claim
 samples.py         one reading of the files: labels, scores and subsets as arrays
 scores.py          scores of rows: a column, a metric, a recipe, an entailment model
-pairs.py           agreement of scores, or of columns of labels, with each other
-reliability.py     reliability curves
-report.py          the result as a value, for tables and JSON
+report.py          the result as a value, for tables and JSON, and its reliability curves
 threshold_file.py  a threshold as a file for --config
 calibrate.py       all of it
 """

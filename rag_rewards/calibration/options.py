@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.files.grouped_lines import check_grouping
+from rag_rewards.files.grouped_lines import GroupOptions
 from rag_rewards.files.output_check import refuse_overwriting
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.metrics.intervals import RESAMPLES
@@ -39,15 +39,13 @@ class AgreementOptions:
     """Show the agreement for each value of this field, such as the data set. Repeatable."""
     resamples: int = RESAMPLES
     """Number of bootstrap resamples."""
-    seed: int = 0
-    """Random seed of the bootstrap."""
     threshold_file: str | None = None
     """Write the threshold to this file, which --config reads."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 @check_choices
-class CalibrateOptions(AgreementOptions):
+class CalibrateOptions(AgreementOptions, GroupOptions):
     """The options of `calibrate`: files, labels, the scores to compare with them, and models.
 
     sources   files of rows; "-" is standard input
@@ -57,18 +55,18 @@ class CalibrateOptions(AgreementOptions):
     recipe    a recipe whose `score` is compared: by default `correct`, or `reward` without it
     lengths   upper ends of the ranges of words into which responses are divided
     columns   columns of fields that have another name, as in `ColumnMap`
+    seed      random seed of the bootstrap
     progress  show a progress bar
     """
 
-    sources: Sequence[str]
-    label: Sequence[str]
+    sources: Sequence[str] = field(kw_only=False)
+    label: Sequence[str] = field(kw_only=False)
     column: Sequence[str] = ()
     metrics: Sequence[str] = ()
     recipe: RecipeSpec | None = None
     lengths: Sequence[int] = LENGTHS
     models: ModelOptions = field(default_factory=ModelOptions)
-    group_size: int | None = None
-    sort: bool = False
+    seed: int = 0
     output: str | None = None
     columns: str | None = None
     progress: bool = False
@@ -77,7 +75,7 @@ class CalibrateOptions(AgreementOptions):
         self._check_files()
         self._check_scores()
         self._check_threshold()
-        check_grouping(self.group_size, self.sort)
+        super().__post_init__()
         lengths = list(self.lengths)
         if lengths != sorted(set(lengths)) or any(length < 1 for length in lengths):
             raise OptionError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from inspect import getdoc
 from itertools import chain
 from os.path import isfile
 from pathlib import Path
@@ -24,17 +23,24 @@ from rag_rewards.errors import UsageError
 
 
 class Command(NamedTuple):
-    """A command as the general help shows it."""
+    """A command as the help shows it.
+
+    `options` are the options of its short help, "" for all of them. --help-all shows the others.
+    """
 
     summary: str
     example: str = ""
     usage: str | None = None
+    options: str = ""
 
 
+_RECIPE = "--recipe --set --config --hardened"
+_MODELS = "--model --backend --nli --judge --judge-model"
 COMMANDS = {
     "score": Command(
         "Score rollouts with a recipe.",
         "score examples/arena.jsonl -o scored.jsonl --recipe arena",
+        options=f"--output --columns {_RECIPE} --keep-evidence --workers --resume {_MODELS}",
     ),
     "recipes": Command(
         "List the recipes, or describe one of them.", "recipes arena", "recipes [OPTIONS] [NAME]"
@@ -47,47 +53,64 @@ COMMANDS = {
         "Test a recipe or a reward against known attacks.",
         "audit --recipe arena --hardened",
         "audit [OPTIONS] [IN]",
+        f"--attack --train --json {_RECIPE} {_MODELS}",
     ),
     "evaluate": Command(
         "Compute metrics of rows, with confidence intervals.",
         "evaluate examples/arena.jsonl --metrics em,f1,relevance",
         "evaluate --metrics STR... [OPTIONS] IN...",
+        f"--metrics --by --config --questions --output --columns {_MODELS}",
     ),
     "calibrate": Command(
         "Compare scores with human labels, and choose thresholds.",
         "calibrate examples/calibration.jsonl --label human --metrics f1,lenient",
         "calibrate --label STR [OPTIONS] IN...",
+        "--label --column --metrics --by --output --max-false-positive-rate --threshold-file "
+        "--recipe --set --config --model --nli --judge --judge-model",
     ),
     "explain": Command(
         "Explain the score of one row.",
         "explain examples/ctrl-rag.jsonl --id kinshasa-right -r ctrl-rag",
+        options=f"--id --output --json --columns {_RECIPE} {_MODELS}",
     ),
     "report": Command(
-        "Write an HTML page about scored rows, or one that compares files.",
+        "Write an HTML page about scored rows, which also compares files.",
         "report scored.jsonl -o report.html",
     ),
-    "serve": Command("Serve a recipe over HTTP.", "serve --recipe arena --port 8000"),
+    "serve": Command(
+        "Serve a recipe over HTTP.",
+        "serve --recipe arena --port 8000",
+        options=f"--host --port --token-file {_RECIPE} {_MODELS} --similarity --dump --engine",
+    ),
     "init": Command(
         "Write a start script for a trainer.",
         "init verl --recipe arena --policy path/to/model",
+        options=f"--policy --data --validation --output --tiny {_RECIPE} {_MODELS}",
     ),
     "doctor": Command("Check the installed trainers, plugins and extras."),
     "prepare": Command(
         "Convert a public data set to a trainer's data file.",
         "prepare hotpotqa hotpot_train_v1.1.json -o train.parquet "
         "-r arena --trainer verl --preset arena-train",
+        options="--output --trainer --split --recipe --hardened --prompt --prompt-template "
+        "--preset --sample --seed --top --order --noise",
     ),
     "probe": Command(
         "Label questions that the policy cannot answer.",
         "probe questions.jsonl -o labelled.jsonl -r truthrl "
         "--set verifier=exact --model path/to/model",
+        options=f"--output --keep-rollouts --samples --temperature --max-tokens {_RECIPE} "
+        f"{_MODELS}",
     ),
     "select": Command(
         "Select questions for training.",
         "select scored.jsonl -o train.jsonl --pass 0.1:0.875=0.9 --pass 1:1=0.1 --sample 10000",
+        options="--output --pass --min-std --unique --exclude --sample --seed --make --style "
+        "--recipe --set --hardened --model --judge --judge-model",
     ),
 }
 """The commands in the order of the help. Command NAME is the function NAME of module NAME."""
+HELP_ALL = "--help-all"
 
 
 def _shown_default(value: object) -> object:
@@ -101,7 +124,7 @@ def make_app() -> App:
         name="rag-rewards",
         help="Reward functions for reinforcement learning of retrieval-augmented generators.",
         version=f"rag-rewards {__version__}",
-        help_flags=["--help", "-h"],
+        help_flags=["--help", "-h", HELP_ALL],
         version_flags=["--version"],
         default_parameter=Parameter(
             negative=(),
@@ -114,7 +137,7 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         help_format="plaintext",
     )
-    app["--help"].help = "Show this message and exit."
+    app["--help"].help = f"Show this message and exit. {HELP_ALL} shows all options of a command."
     app["--version"].help = "Show the version and exit."
     for position, (name, command) in enumerate(COMMANDS.items()):
         app.command(
@@ -126,46 +149,6 @@ def make_app() -> App:
             help_epilogue=command.example and f"Example: rag-rewards {command.example}",
         )
     return app
-
-
-def show_description(app: App, name: str) -> None:
-    """Show the description of a command in its help, below the summary. Imports the command."""
-    command = app[name]
-    text = (getdoc(command.default_command) or "").partition("\n\nParameters\n")[0]
-    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-
-
-_TRACKERS = (
-    "write the metrics to a file with `rag-rewards evaluate -o FILE`, and log this file as "
-    "docs/evaluate.md shows"
-)
-_SEVERAL_VERDICTS = (
-    "write the verdicts to columns of the rows, and compare the columns with --column NAME, once "
-    "for each of them"
-)
-REMOVED_OPTIONS = {
-    "calibrate": {
-        "--svg": "`scores[].reliability.bins` in the JSON of --output contains the curve",
-        "--repeat": _SEVERAL_VERDICTS,
-        "--temperature": _SEVERAL_VERDICTS,
-        **dict.fromkeys(
-            ("--swap", "--no-swap"),
-            "with --judge-checks always, a verdict that depends on the order is an error",
-        ),
-        "--prices": "multiply the numbers of tokens in the result by your prices",
-    },
-    "init": {"--nodes": "docs/clusters.md lists the settings and commands for several nodes"},
-    "score": {"--track": _TRACKERS},
-    "evaluate": {
-        "--resume": "run the command again; --judge-cache FILE keeps the verdicts of a judge",
-        "--track": _TRACKERS,
-        **dict.fromkeys(
-            ("--label", "-l", "--label-threshold"),
-            "use `rag-rewards calibrate --label FIELD --metrics LIST`",
-        ),
-    },
-}
-"""The options that version 0.8.0 has removed, by command, and what replaces them."""
 
 
 def refuse_unknown_options(
@@ -180,14 +163,6 @@ def refuse_unknown_options(
         for token in argument.tokens:
             if token.keyword is None and token.value != "-" and is_option_like(token.value):
                 raise UnknownOptionError(token=token, argument_collection=arguments)
-
-
-def unknown_option_message(command: str, error: UnknownOptionError) -> str:
-    """Return the message of an unknown option. For a removed one, it says what replaces it."""
-    option = (error.token.keyword or error.token.value).partition("=")[0]
-    if replacement := REMOVED_OPTIONS.get(command, {}).get(option):
-        return f"{command} has no option {option} since version 0.8.0: {replacement}"
-    return str(error)
 
 
 def refuse_decimal_numbers(
@@ -229,9 +204,11 @@ def refuse_overwritten_inputs(
         elif argument.name in SOURCES:
             inputs += values
         else:
+            if argument.name == "--set":
+                values = [value.partition("=")[2] for value in values]
             configs = filter(isfile, values if argument.name == "--config" else ())
-            objects = chain(values, *map(_recipes_of, configs))
-            files = chain.from_iterable(map(_files_of_object, objects))
+            values += chain.from_iterable(map(_references_in, configs))
+            files = chain.from_iterable(map(_files_of_object, values))
             is_name = argument.name in NAMES or get_origin(argument.hint) is Literal
             inputs += filter(isfile, files if is_name else chain(values, files))
     if commands[:1] == ("init",):  # it writes new files to a folder, which can contain its inputs
@@ -242,15 +219,16 @@ def refuse_overwritten_inputs(
         refuse_overwriting(outputs, inputs)
 
 
-def _recipes_of(config: str) -> list[str]:
-    """Return the recipes that a configuration names. An invalid one has its error later.
+def _references_in(config: str) -> list[str]:
+    """Return the recipes and the files of models that a configuration names.
 
-    The file must be regular, because a pipe can be read only once.
+    An invalid file has its error later. It must be regular, because a pipe can be read only once.
     """
     from rag_rewards.cli.recipe_options import read_config  # takes time to import
 
     with suppress(UsageError):
-        return list(map(str, read_config(Path(config)).recipes))
+        spec, models = read_config(Path(config))
+        return list(map(str, (*spec.recipes, *models.values())))
     return []
 
 

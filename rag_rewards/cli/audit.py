@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,10 +22,9 @@ from rag_rewards.cli.options import (
     RECIPE_DEFAULTS,
     Columns,
     Models,
-    Progress,
     Recipe,
 )
-from rag_rewards.cli.output import console, print_json
+from rag_rewards.cli.output import console, print_json, shows_progress
 from rag_rewards.errors import OptionError, plain, shorten
 from rag_rewards.files.sources import read_rollouts
 from rag_rewards.loading import RecipeSpec, import_object, load_recipe
@@ -60,7 +58,6 @@ class TrainingOptions:
 
 
 TRAINING_DEFAULTS = TrainingOptions()
-TRAIN_PROGRESS = "Show a progress bar for --train. By default, it is shown on a terminal."
 
 
 def audit(
@@ -69,7 +66,6 @@ def audit(
     *,
     columns: Columns = None,
     attack: Sequence[str] = (),
-    progress: Annotated[Progress, Parameter(help=TRAIN_PROGRESS)] = None,
     json: bool = False,
     training: Annotated[
         TrainingOptions, Parameter(name="*", group=Group("Training", sort_key=3))
@@ -93,15 +89,14 @@ def audit(
     json
         Print JSON.
     """
-    options = models.options()
+    options = models.options(recipe.models)
     if not training.train:
         return _audit(recipe.spec(), source, columns, attack, options, json)
     if source or attack:
         raise OptionError("{train} creates its own rows and attacks: leave out IN and {attack}")
     if options.model:
         raise OptionError("{model} cannot be used with {train}: the policy is the one in training")
-    show_progress = sys.stderr.isatty() if progress is None else progress
-    return _train(recipe.spec(), training, options, show_progress, json)
+    return _train(recipe.spec(), training, options, json)
 
 
 # --- known attacks -------------------------------------------------------------------------------
@@ -199,13 +194,7 @@ def _notes(result: Audit) -> Iterator[tuple[str, str]]:
 # --- training ------------------------------------------------------------------------------------
 
 
-def _train(
-    spec: RecipeSpec,
-    training: TrainingOptions,
-    models: ModelOptions,
-    show_progress: bool,
-    json: bool,
-) -> int:
+def _train(spec: RecipeSpec, training: TrainingOptions, models: ModelOptions, json: bool) -> int:
     from rag_rewards.tiny_world import adversary
     from rag_rewards.tiny_world.attack_output import print_attack_result
     from rag_rewards.tiny_world.model import CHECKPOINT
@@ -219,7 +208,7 @@ def _train(
     steps = 60 if training.steps is None else training.steps
     models = models.for_profile(hardened=spec.hardened)
     loaded = models.load() if models.is_set else None
-    with _progress(steps, show_progress) as on_step, adversary.silence():
+    with _progress(steps) as on_step, adversary.silence():
         result = adversary.attack(
             reward,
             form,
@@ -237,9 +226,9 @@ def _train(
 
 
 @contextmanager
-def _progress(steps: int, show: bool) -> Iterator[Callable[[int, float], None] | None]:
+def _progress(steps: int) -> Iterator[Callable[[int, float], None] | None]:
     """Show a progress bar with the mean reward of the last step."""
-    if not show:
+    if not shows_progress():
         yield None
         return
     with TerminalBar(steps, "sampling before training", redirect=False) as bar:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rag_rewards.calibration.calibrate import calibrate as compare_with_labels
 from rag_rewards.calibration.calibrate import write_calibration
-from rag_rewards.calibration.options import LENGTHS, AgreementOptions
+from rag_rewards.calibration.options import AgreementOptions
 from rag_rewards.calibration.report import Calibration, Cost, Pair, ScoreReport, as_json
 from rag_rewards.calibration.threshold_file import ThresholdFile
 from rag_rewards.cli.options import (
@@ -25,11 +25,10 @@ from rag_rewards.cli.options import (
     Input,
     Models,
     OptionalOutput,
-    Progress,
     Recipe,
 )
-from rag_rewards.cli.output import console, print_errors
-from rag_rewards.errors import OptionError, plain
+from rag_rewards.cli.output import console, print_errors, shows_progress
+from rag_rewards.errors import plain
 from rag_rewards.metrics.agreement import Figure, Figures
 from rag_rewards.report.terminal import titled_table
 
@@ -44,10 +43,7 @@ def calibrate(
     label: Annotated[Sequence[str], Parameter(alias="-l")],
     column: Annotated[Sequence[str], Parameter(alias="-c")] = (),
     metrics: Annotated[Sequence[str], Parameter(name=["--metrics", "--metric"], alias="-m")] = (),
-    lengths: str = ",".join(map(str, LENGTHS)),
     output: OptionalOutput = None,
-    json: bool = False,
-    progress: Progress = None,
     agreement: Annotated[AgreementOptions, Parameter(name="*")] = AGREEMENT_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
@@ -72,12 +68,8 @@ def calibrate(
         Repeatable.
     metrics
         Use these metrics of `rag-rewards evaluate` as scores, for example `f1,lenient`. Repeatable.
-    lengths
-        Upper ends of the ranges of words into which the responses are divided.
     output
-        Write the result as JSON to this file.
-    json
-        Print JSON.
+        Write the result as JSON to this file; - is standard output, in place of the tables.
     """
     options = ThresholdFile.of(recipe.spec(required=False)).options(
         sources=sources,
@@ -85,31 +77,20 @@ def calibrate(
         column=column,
         columns=columns,
         metrics=metrics,
-        lengths=_numbers(lengths),
-        models=models.options(),
-        output=output,
-        progress=sys.stderr.isatty() if progress is None else progress,
+        models=models.options(recipe.models),
+        output=None if output == "-" else output,
+        progress=shows_progress(),
         **vars(agreement),
         **vars(grouping),
     )
     calibration = compare_with_labels(options)
-    if json:
+    if output == "-":
         print(as_json(calibration).decode(), end="")
     else:
         print_calibration(console(140), calibration)
     print(calibration.signature, file=sys.stderr)
     write_calibration(options, calibration)
     return 3 if calibration.has_errors else 0
-
-
-def _numbers(lengths: str) -> list[int]:
-    try:
-        return [int(length) for length in lengths.split(",") if length.strip()]
-    except ValueError:
-        raise OptionError(
-            "{lengths} must be whole numbers with commas, such as 5,20,60; found {value!r}",
-            value=lengths,
-        ) from None
 
 
 def print_calibration(console: Console, calibration: Calibration) -> None:

@@ -13,18 +13,18 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 
 from cyclopts import CycloptsError, UnknownOptionError
 
 from rag_rewards.cli.app import (
     COMMANDS,
+    HELP_ALL,
     make_app,
     refuse_decimal_numbers,
     refuse_overwritten_inputs,
     refuse_unknown_options,
-    show_description,
-    unknown_option_message,
 )
 from rag_rewards.errors import OptionError, RagRewardsError
 
@@ -79,17 +79,19 @@ def _run(arguments: list[str]) -> int:
         app.config = (refuse_decimal_numbers, refuse_overwritten_inputs)
         if "--" not in arguments:  # file names after it may begin with a hyphen
             app.config = (refuse_unknown_options, *app.config)
-        if arguments and arguments[0] in COMMANDS and {"--help", "-h"} & set(arguments):
-            show_description(app, arguments[0])
+        if arguments and arguments[0] in COMMANDS and set(app.help_flags) & set(arguments):
+            from rag_rewards.cli.help import complete_help  # takes time to import
+
+            complete_help(app, arguments[0], shows_all=HELP_ALL in arguments)
         code = app(arguments or ["--help"], exit_on_error=False, print_error=False)
         sys.stdout.flush()
         return int(code or 0) if arguments else USAGE
     except OptionError as error:
-        return _report(error.message(flag))
+        return _report(error.message(partial(flag, command="".join(arguments[:1]))))
     except RagRewardsError as error:
         return _report(str(error))
     except UnknownOptionError as error:
-        return _report(_removed_option(error) or unknown_option_message(arguments[0], error))
+        return _report(_removed_option(error, arguments[0]) or str(error))
     except CycloptsError as error:
         return _report(str(error))
     except BrokenPipeError:
@@ -99,29 +101,41 @@ def _run(arguments: list[str]) -> int:
         _drop_output()
         return _report(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except KeyboardInterrupt as error:
-        partial = "rows scored so far are in the .partial file, if there is one"
-        return _report("; ".join(["interrupted", partial, *error.args]))
+        rest = "rows scored so far are in the .partial file, if there is one"
+        return _report("; ".join(["interrupted", rest, *error.args]))
 
 
-def _removed_option(error: UnknownOptionError) -> str:
-    """Return the message for an option of a model that an earlier version had, "" for another."""
-    from rag_rewards.models.model_options import removed_option  # takes time to import
+def _removed_option(error: UnknownOptionError, command: str) -> str:
+    """Return the message for an option that an earlier version had, "" for another one."""
+    from rag_rewards.removed_options import removed_option  # takes time to import
 
     option = (error.token.keyword or error.token.value).partition("=")[0]
-    removed = removed_option(option.lstrip("-").replace("-", "_"))
-    return removed.message(flag) if removed else ""
+    name = option.lstrip("-").replace("-", "_")
+    if name in MODEL_SETTINGS:
+        return f"there is no option {option} since version 0.8.0: use {flag(name)}=VALUE"
+    removed = removed_option(name, command)
+    return removed.message(lambda key: option if key == name else flag(key)) if removed else ""
 
 
 _FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}
 """The options whose names differ from those in Python."""
+MODEL_SETTINGS = frozenset(
+    (
+        *("dtype", "adapter", "token_budget", "truncate", "nli_tokenizer", "judge_retries"),
+        *("judge_checks", "document_form", "document_separator", "prompt_template"),
+    )
+)
+"""The fields of `ModelSettings`, whose module takes time to import."""
 
 
-def flag(name: str) -> str:
+def flag(name: str, command: str = "") -> str:
     """Return the name of an option on the command line.
 
-    >>> flag("judge_model"), flag("passes")
-    ('--judge-model', '--pass')
+    >>> flag("judge_model"), flag("passes"), flag("dtype"), flag("document_form", "prepare")
+    ('--judge-model', '--pass', '--set models.dtype', '--document-form')
     """
+    if name in MODEL_SETTINGS and command != "prepare":
+        return f"--set models.{name}"
     return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 

@@ -15,17 +15,16 @@ from rich.text import Text
 from rag_rewards.calibration.threshold_file import ThresholdFile
 from rag_rewards.cli.options import (
     FILES,
-    JUDGE,
     MODEL_DEFAULTS,
-    MODELS,
     Columns,
     Input,
-    ModelGroups,
+    Models,
     OptionalOutput,
 )
 from rag_rewards.cli.output import console, print_errors
 from rag_rewards.cli.recipe_options import RecipeOptions
 from rag_rewards.errors import UsageError, plain
+from rag_rewards.loading import RecipeSpec
 from rag_rewards.metrics.comparison import Comparison, Difference, Overlap
 from rag_rewards.metrics.evaluation import (
     EvaluateOptions,
@@ -34,8 +33,7 @@ from rag_rewards.metrics.evaluation import (
     as_json,
 )
 from rag_rewards.metrics.evaluation import evaluate as compute_metrics
-from rag_rewards.metrics.intervals import MetricReport, Value
-from rag_rewards.models.model_options import EncoderOptions, JudgeOptions, PolicyOptions
+from rag_rewards.metrics.intervals import RESAMPLES, MetricReport, Value
 from rag_rewards.report.plain import decisions_text
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.rows.decisions import undecided_warning
@@ -52,15 +50,8 @@ def evaluate(
     by: Sequence[str] = (),
     questions: Annotated[str | None, Parameter(group=FILES)] = None,
     output: OptionalOutput = None,
-    json: bool = False,
-    resamples: int = 1000,
-    seed: int = 0,
-    model: Annotated[str | None, Parameter(group=MODELS)] = None,
-    backend: Annotated[str, Parameter(group=MODELS)] = MODEL_DEFAULTS.policy.backend,
-    tokenizer: Annotated[str | None, Parameter(group=MODELS)] = None,
-    nli: Annotated[str | None, Parameter(group=MODELS)] = None,
-    device: Annotated[str | None, Parameter(group=MODELS)] = None,
-    judge: Annotated[JudgeOptions, Parameter(name="*", group=JUDGE)] = MODEL_DEFAULTS.judge,
+    resamples: int = RESAMPLES,
+    models: Models = MODEL_DEFAULTS,
 ) -> int:
     """Compute metrics of rows, with confidence intervals.
 
@@ -76,49 +67,31 @@ def evaluate(
         Compute these metrics, for example `em,f1(normalizer=triviaqa),pass@8`. Repeatable.
         The page docs/evaluate.md lists all metrics.
     config
-        Compute also the metric of this file, with the threshold that `calibrate` chose.
+        Compute also the metric of this file, with the threshold that `calibrate` chose. It can also
+        contain `models`.
     by
         Compute the metrics for each value of this field. Repeatable.
         `--by confidence` divides the rows into ten bins by their mean token probability.
     questions
         Evaluate only rows whose question is in this file.
     output
-        Write the result as JSON to this file.
-    json
-        Print JSON.
+        Write the result as JSON to this file; - is standard output, in place of the tables.
     resamples
         Number of bootstrap resamples.
-    seed
-        Random seed of the bootstrap.
-    model
-        Policy that provides log-probabilities: a folder or the URL of a server.
-    backend
-        Library that runs the policy: transformers, vllm or sglang.
-    tokenizer
-        Folder of the tokenizer, for a policy on a server.
-    nli
-        Entailment model: a folder or the URL of a server.
-    device
-        Device of local models, such as cpu or cuda. The default is a GPU if there is one.
     """
-    models = ModelGroups(
-        policy=PolicyOptions(model=model, backend=backend, tokenizer=tokenizer, device=device),
-        encoders=EncoderOptions(nli=nli),
-        judge=judge,
-    )
+    file = RecipeOptions(config=config)
     options = EvaluateOptions(
         sources,
-        [*metrics, *_metric_of(config)],
+        [*metrics, *_metric_of(file)],
         by,
-        output,
+        None if output == "-" else output,
         resamples,
-        seed,
-        models.options(),
-        questions,
-        columns,
+        models=models.options(file.models),
+        questions=questions,
+        columns=columns,
     )
     evaluation = compute_metrics(options)
-    if json:
+    if output == "-":
         print(as_json(evaluation).decode(), end="")
     else:
         print_evaluation(console(120), evaluation)
@@ -128,15 +101,17 @@ def evaluate(
     return 3 if evaluation.has_errors else 0
 
 
-def _metric_of(config: Path | None) -> list[str]:
+def _metric_of(options: RecipeOptions) -> list[str]:
     """Return the metric with the threshold of a threshold file."""
-    if config is None:
+    spec = options.spec(required=False)
+    if spec == RecipeSpec():  # no file, or one with settings of models only
         return []
-    file = ThresholdFile.of(RecipeOptions(config=config).spec(required=False))
+    file = ThresholdFile.of(spec)
     if file.metric is None:
         raise UsageError(
-            f"{config} has no threshold of a metric (decision.metric and decision.threshold): "
-            "write it with `rag-rewards calibrate --metrics … --threshold-file`"
+            f"{options.config} has no threshold of a metric (decision.metric and "
+            "decision.threshold): write it with `rag-rewards calibrate --metrics … "
+            "--threshold-file`"
         )
     return [f"{file.metric}>={file.threshold!r}"]
 

@@ -51,7 +51,8 @@ def explain(
     json
         Print JSON.
     """
-    explanation = explain_row(source, row_id, recipe.optional_spec(), models.options(), columns)
+    options = models.options(recipe.models)
+    explanation = explain_row(source, row_id, recipe.optional_spec(), options, columns)
     if output:
         write_page(output, html_page(f"{explanation.id} – rag-rewards", ("row.js",), explanation))
     if svg:

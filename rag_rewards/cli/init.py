@@ -85,9 +85,8 @@ def init(
         trained, data, changes = _write_trial(trainer, recipe.spec().recipe, folder)
     rows = data or f"train.{TRAINERS[trainer].suffix if trainer in TRAINERS else 'jsonl'}"
     weights = weights_of(components) if components is not None else None
-    start = start_of(
-        recipe.spec(), models.options(), trained, rows, validation, dump, weights, changes
-    )
+    options = models.options(recipe.models)
+    start = start_of(recipe.spec(), options, trained, rows, validation, dump, weights, changes)
     for path in write(trainer, start, folder):
         print(path)
     files = [path for path in (data, validation) if path and isfile(path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -11,6 +12,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rag_rewards.metrics.measurement import ErrorCount
+
+
+def shows_progress() -> bool:
+    """Return whether a progress bar is shown: on a terminal that can move its cursor."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def console(width: int) -> Console:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from rag_rewards.cli.options import (
-    FILES,
-    RECIPE,
-    Columns,
-    Input,
-    Output,
-    Progress,
-    with_line_breaks,
-)
-from rag_rewards.cli.output import print_messages
+from rag_rewards.cli.options import FILES, RECIPE, Columns, Input, Output
+from rag_rewards.cli.output import print_messages, shows_progress
+from rag_rewards.cli.recipe_options import with_line_breaks
 from rag_rewards.preparation.options import (
     DocumentOptions,
+    OutputOptions,
     PrepareOptions,
     PromptOptions,
     SubsetOptions,
@@ -29,6 +22,7 @@ from rag_rewards.trainers import TRAINERS
 
 PROMPT = Group("Prompt", sort_key=6)
 DOCUMENTS = Group("Documents", sort_key=7)
+OUTPUT_DEFAULTS = OutputOptions()
 SUBSET_DEFAULTS = SubsetOptions()
 DOCUMENT_DEFAULTS = DocumentOptions()
 PROMPT_DEFAULTS = PromptOptions()
@@ -51,9 +45,7 @@ def prepare(
     columns: Annotated[Columns, Parameter(help=COLUMNS)] = None,
     output: Output,
     trainer: Annotated[str, Parameter(alias="-t", group=FILES, help=TRAINER)] = "none",
-    split: Annotated[str | None, Parameter(group=FILES)] = None,
-    resume: Annotated[bool, Parameter(negative="", group=FILES)] = False,
-    progress: Progress = None,
+    file: Annotated[OutputOptions, Parameter(name="*", group=FILES)] = OUTPUT_DEFAULTS,
     recipe: Annotated[str, Parameter(alias="-r", group=RECIPE)],
     hardened: Annotated[bool, Parameter(negative="", group=RECIPE)] = False,
     prompt: Annotated[PromptOptions, Parameter(name="*", group=PROMPT)] = PROMPT_DEFAULTS,
@@ -76,12 +68,6 @@ def prepare(
         Read the data set from this file: JSON, JSON lines (.gz, .bz2) or .parquet.
     output
         Write to this file: .parquet for verl, JSON lines for all other trainers.
-    split
-        Value of the field `split`. The default is the split of the preset. If there is no preset,
-        it is `train`.
-    resume
-        Do nothing if the output is complete, and start again if it is not. The input and the
-        options must be those of the complete run.
     recipe
         Use the prompt of this recipe. See `rag-rewards recipes`.
     hardened
@@ -94,12 +80,11 @@ def prepare(
         output,
         recipe,
         trainer,
-        split,
-        progress=sys.stderr.isatty() if progress is None else progress,
+        progress=shows_progress(),
         columns=columns,
-        resume=resume,
         hardened=hardened,
         **with_line_breaks(vars(prompt)),
+        **vars(file),
         **vars(subset),
         **vars(documents),
     )

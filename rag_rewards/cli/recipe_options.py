@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,10 @@ from cyclopts import Parameter
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.loading import RecipeSpec
 
+MODELS = "models"
+"""The field of a --config file with the settings of models, and their first key in --set."""
+MODEL_PREFIX = f"{MODELS}."
+
 
 @dataclass(frozen=True)
 class RecipeOptions:
@@ -22,30 +27,52 @@ class RecipeOptions:
     recipe: Annotated[str | None, Parameter(alias="-r")] = None
     """Use this recipe: a name, or your own recipe as `module:name` or `path/file.py:name`."""
     set: Sequence[str] = ()
-    """Change a setting, as KEY=VALUE with a dotted key: `accuracy.metric=f1`. Repeatable."""
+    """Change a setting, as KEY=VALUE with a dotted key: `accuracy.metric=f1`. Settings of models
+    begin with `models`: `models.dtype=float32` (docs/models.md lists them). Repeatable."""
     config: Path | None = None
-    """Read settings from this YAML file. It can also contain `recipe`, `hardened` and `stages`."""
+    """Read settings from this YAML file. It can also contain `recipe`, `hardened`, `stages` and
+    `models`."""
     hardened: bool = False
     """Use the hardened profile: settings under which fewer attacks increase the reward."""
 
+    @cached_property
+    def _content(self) -> tuple[RecipeSpec, dict[str, Any]]:
+        """The content of the file, which may be a pipe, so that it is read once."""
+        return read_config(self.config) if self.config else (RecipeSpec(), {})
+
     @property
-    def is_set(self) -> bool:
-        """Whether any option is set."""
-        return bool(self.recipe or self.set or self.config or self.hardened)
+    def models(self) -> dict[str, Any]:
+        """The settings of models; --set takes precedence over --config."""
+        pairs = [
+            pair.removeprefix(MODEL_PREFIX) for pair in self.set if pair.startswith(MODEL_PREFIX)
+        ]
+        return with_line_breaks({**self._content[1], **dict(map(_key_and_text, pairs))})
 
     def spec(self, *, required: bool = True) -> RecipeSpec:
         """Return the recipe as plain data; --set takes precedence over --config.
 
         Raises UsageError when no recipe is given, unless it is not `required`.
         """
-        file = read_config(self.config) if self.config else RecipeSpec()
+        file, _ = self._content
         source = msgspec.structs.replace(file, recipe=self.recipe or file.recipe)
-        changes = parse_settings(self.set)
+        changes = parse_settings(pair for pair in self.set if not pair.startswith(MODEL_PREFIX))
         return RecipeSpec.of(source, changes, hardened=self.hardened, required=required)
 
     def optional_spec(self) -> RecipeSpec | None:
-        """Return the recipe as plain data, or None if no option is set."""
-        return self.spec() if self.is_set else None
+        """Return the recipe as plain data, or None if no option of a recipe is set."""
+        return None if self.spec(required=False) == RecipeSpec() else self.spec()
+
+
+def with_line_breaks(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in which the form of documents and the separator have line breaks.
+
+    A shell passes a line break as the two characters `\\n`.
+    """
+    forms = ("document_form", "document_separator")
+    return {
+        name: value.replace("\\n", "\n") if name in forms and isinstance(value, str) else value
+        for name, value in options.items()
+    }
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
@@ -54,17 +81,18 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     >>> parse_settings(["threshold=null", "answers=[r, e]", "accuracy.metric=f1"])
     {'threshold': None, 'answers': ['r', 'e'], 'accuracy.metric': 'f1'}
     """
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
-            raise OptionError("{set} expects KEY=VALUE, found {pair!r}", pair=pair)
-        settings[key.strip()] = _parse_value(text)
-    return settings
+    return {key: _parse_value(text) for key, text in map(_key_and_text, pairs)}
 
 
-def read_config(path: Path) -> RecipeSpec:
-    """Read a YAML file with settings, and optionally recipe, hardened and stages. UsageError."""
+def _key_and_text(pair: str) -> tuple[str, str]:
+    key, equals, text = pair.partition("=")
+    if not equals or not key.strip():
+        raise OptionError("{set} expects KEY=VALUE, found {pair!r}", pair=pair)
+    return key.strip(), text
+
+
+def read_config(path: Path) -> tuple[RecipeSpec, dict[str, Any]]:
+    """Read a YAML file: a recipe with its settings, and the settings of models. UsageError."""
     import yaml
 
     try:
@@ -74,18 +102,21 @@ def read_config(path: Path) -> RecipeSpec:
     except (yaml.YAMLError, UnicodeError) as error:
         raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
-        return RecipeSpec()
+        return RecipeSpec(), {}
     if not isinstance(content, Mapping):
         kind = type(content).__name__
         raise UsageError(f"{path}: expected a mapping of settings, found {kind}")
+    models = content.get(MODELS) or {}
+    if not isinstance(models, Mapping):
+        raise UsageError(f"{path}: models must be a mapping of settings, found {models!r}")
     own = {key: content[key] for key in ("recipe", "hardened", "stages") if key in content}
-    settings = {key: value for key, value in content.items() if key not in own}
+    settings = {key: value for key, value in content.items() if key not in (*own, MODELS)}
     try:
         spec = RecipeSpec.of(own | {"settings": settings}, required=False)
         for recipe in spec.recipes:
             if not isinstance(recipe, (str, Mapping, type(None))):
                 raise UsageError(f"recipe must be a name or module:name, found {recipe!r}")
-        return spec
+        return spec, dict(models)
     except OptionError as error:
         raise OptionError(f"{{path}}: {error.template}", path=path, **error.values) from None
     except UsageError as error:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from rag_rewards.cli.options import RECIPE_DEFAULTS, Columns, Input, Output, Recipe
 from rag_rewards.cli.output import print_messages
-from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.report.report_page import LabelOptions, ReportSummary, write_report
+from rag_rewards.errors import UsageError
+from rag_rewards.report.report_page import ReportSummary, write_report
 
 LISTED_FAULTS = 5
 
@@ -20,8 +17,6 @@ def report(
     columns: Columns = None,
     output: Output,
     title: str | None = None,
-    label: Annotated[str | None, Parameter(alias="-l")] = None,
-    label_threshold: float | None = None,
     recipe: Recipe = RECIPE_DEFAULTS,
 ) -> int:
     """Write an HTML page about scored rows, which also compares files.
@@ -39,18 +34,10 @@ def report(
         Write the page to this .html file.
     title
         Title of the page.
-    label
-        Show the agreement with the human labels in this field: true, false, 0, 1, yes, no, correct
-        or incorrect.
-    label_threshold
-        Read a number in the field of labels as yes if it is at least this value.
     """
     if not sources:
         raise UsageError("no file of rows is given: give at least one")
-    if label_threshold is not None and not label:
-        raise OptionError("{label_threshold} is an option of labels: set {label}")
-    labels = LabelOptions(label, label_threshold) if label else None
-    summary = write_report(sources, output, recipe.optional_spec(), title, columns, labels)
+    summary = write_report(sources, output, recipe.optional_spec(), title, columns)
     print_messages(_messages(summary, output))
     return 3 if summary.faults else 0
 

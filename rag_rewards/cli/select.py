@@ -8,7 +8,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rag_rewards.cli.options import (
-    FILES,
     GROUP_DEFAULTS,
     MODEL_DEFAULTS,
     RECIPE_DEFAULTS,
@@ -25,6 +24,7 @@ from rag_rewards.selection.options import (
     SelectOptions,
     TrainingSetOptions,
 )
+from rag_rewards.selection.run import summary
 from rag_rewards.selection.select import counts
 from rag_rewards.selection.select import select as select_questions
 
@@ -43,7 +43,6 @@ def select(
     criteria: Annotated[
         SelectionCriteria, Parameter(name="*", group=SELECTION)
     ] = CRITERIA_DEFAULTS,
-    rollouts: Annotated[bool, Parameter(group=FILES)] = False,
     training_set: Annotated[
         TrainingSetOptions, Parameter(name="*", group="Training set")
     ] = TRAINING_SET_DEFAULTS,
@@ -56,9 +55,8 @@ def select(
     The command selects questions by the scores of their rollouts. With `--make`, it writes a
     training set for another training method, such as DPO. With `--model`, a model writes texts from
     the gold data, which are stored in OUT.samples.jsonl, so that you can run the command again to
-    continue an interrupted run. The summary and OUT.card.md contain the
-    number of questions before and after each step. The exit code is 3 if some rows cannot be
-    scored.
+    continue an interrupted run. The summary and OUT.card.md contain the number of questions before
+    and after each step. The exit code is 3 if some rows cannot be scored.
 
     Parameters
     ----------
@@ -69,28 +67,19 @@ def select(
     passes
         Keep questions whose pass rate (share of correct responses) is in LOW:HIGH. Repeatable.
         LOW:HIGH=SHARE also sets the share of these questions in the output.
-    rollouts
-        Write all rollouts of the selected questions instead of one row per question.
     """
     options = SelectOptions(
-        source,
-        output,
-        recipe.optional_spec(),
-        tuple(passes),
-        rollouts,
+        source=source,
+        columns=columns,
+        output=output,
+        passes=tuple(passes),
+        recipe=recipe.optional_spec(),
+        models=models.options(recipe.models),
         **vars(criteria),
         **vars(training_set),
         **vars(grouping),
-        models=models.options(),
-        columns=columns,
     )
     result = select_questions(options)
-    questions = f"{result.written:,} of {result.read:,} questions ({result.rows:,} rows)"
-    lines = [f"{questions} → {options.output}", *counts(result)]
-    if options.models.model:
-        texts = f"{result.new_texts:,} new, {result.stored_texts:,} from earlier runs"
-        lines.append(f"written texts: {texts}: {options.samples}")
-    if result.rows_in_error:
-        lines.append(f"rows in error: {options.errors}")
-    print_messages(lines)
+    first = f"{result.written:,} of {result.read:,} questions ({result.rows:,} rows)"
+    print_messages(summary(options, result, [first, *counts(result)]))
     return 3 if result.rows_in_error else 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Group, Parameter
 
@@ -16,34 +15,18 @@ from rag_rewards.cli.options import (
     Models,
     Recipe,
 )
-from rag_rewards.errors import OptionError
 from rag_rewards.scoring.ray_cluster import Engine, check_engine
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.server.logs import LogOptions
 from rag_rewards.server.on_ray import ReplicaOptions, serve_on_ray
-from rag_rewards.server.options import RequestLimits, ServerOptions
+from rag_rewards.server.options import RequestOptions, ServerOptions
 from rag_rewards.server.run import max_in_flight, read_token, run_server
 
 ADDRESS = Group("Address", sort_key=1)
+REQUESTS = Group("Requests", sort_key=2)
 LOG_DEFAULTS = LogOptions()
+REQUEST_DEFAULTS = RequestOptions()
 NO_REPLICAS = ReplicaOptions()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestOptions(RequestLimits):
-    """The limits of a request, and the response to an invalid row."""
-
-    on_error: Literal["fail", "value"] = "fail"
-    """For an invalid row, POST /openrlhf returns an error (fail) or --error-value (value). The
-    failure of a model is always an error."""
-    error_value: float | None = None
-    """Value that POST /openrlhf returns for an invalid row."""
-
-    def __post_init__(self) -> None:
-        if (self.on_error == "value") != (self.error_value is not None):
-            raise OptionError("{on_error} value and {error_value} NUMBER require each other")
-
-
 DUMP_DEFAULTS = DumpOptions()
 
 
@@ -52,9 +35,7 @@ def serve(
     host: Annotated[str, Parameter(group=ADDRESS)] = "127.0.0.1",
     port: Annotated[int, Parameter(group=ADDRESS)] = 8000,
     token_file: Annotated[Path | None, Parameter(group=ADDRESS)] = None,
-    requests: Annotated[
-        RequestOptions, Parameter(name="*", group=Group("Requests", sort_key=2))
-    ] = RequestOptions(),
+    requests: Annotated[RequestOptions, Parameter(name="*", group=REQUESTS)] = REQUEST_DEFAULTS,
     logs: Annotated[
         LogOptions, Parameter(name="*", group=Group("Logs", sort_key=3))
     ] = LOG_DEFAULTS,
@@ -83,12 +64,11 @@ def serve(
         Serve in this process (local), or in replicas on a Ray cluster (ray).
     """
     check_engine(engine, replicas)
-    model_options = models.options()
+    model_options = models.options(recipe.models)
     options = ServerOptions(
-        **{each.name: getattr(requests, each.name) for each in fields(RequestLimits)},
+        **vars(requests),
         token=read_token(token_file),
         in_flight=max_in_flight(model_options),
-        error_value=requests.error_value,
         logs_requests=logs.log_requests,
         dump=dump.open(),
     )

@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
@@ -21,6 +22,22 @@ from rag_rewards.rows.line_groups import (
     line_groups_by_key,
     line_groups_by_size,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions:
+    """How rows form groups. By default, adjacent rows with equal keys are a group.
+
+    Raises OptionError for a group size below 1, and for a group size together with `sort`.
+    """
+
+    group_size: int | None = None
+    """Number of consecutive rows of a group. By default, rows with equal `group` form a group."""
+    sort: bool = False
+    """Put the rows of each group next to each other before scoring."""
+
+    def __post_init__(self) -> None:
+        check_grouping(self.group_size, self.sort)
 
 
 def read_groups(source: Source, size: int | None = None, sort: bool = False) -> Iterator[LineGroup]:

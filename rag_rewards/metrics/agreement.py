@@ -21,8 +21,7 @@ import msgspec
 
 from rag_rewards.errors import RowError, shorten
 from rag_rewards.metrics.intervals import Interval, Resampling, intervals, resampled_weights
-from rag_rewards.metrics.measurement import ErrorCounter, Measurements
-from rag_rewards.metrics.metric import RowMetric, Values, row_value
+from rag_rewards.metrics.metric import Values
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,6 @@ NO_NO = "no row has the label no"
 NO_VERDICT = "no row has the verdict yes"
 ALL_EQUAL = "all verdicts and all labels are equal"
 NO_THRESHOLD = "there is no threshold"
-NOT_BINARY = "the values are not only 0 and 1; add a threshold to the metric, for example"
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -231,18 +229,6 @@ class Figures(msgspec.Struct, kw_only=True):
     auc: Figure
 
 
-class MetricAgreement(msgspec.Struct, kw_only=True):
-    """The agreement of a metric with a column of labels.
-
-    missing  number of rows without a label, which are left out
-    """
-
-    metric: str
-    label: str
-    missing: int
-    figures: Figures
-
-
 @dataclass(frozen=True)
 class Labelled:
     """Rows with a label and a score. `prompts` are resampled together."""
@@ -256,47 +242,13 @@ class Labelled:
         return ScoreCounts.of(zip(self.scores, self.labels, strict=True))
 
 
-def metric_agreement(
-    metric: RowMetric,
-    measured: Measurements,
-    label: str,
-    labels: Sequence[bool | None],
-    resampling: Resampling,
-    missing: int = 0,
-) -> MetricAgreement:
-    """Return the agreement of a metric with the labels of all rows of a run.
-
-    `missing` is the number of rows without a label.
-
-    A metric with the values 0 and 1 is a verdict. For other metrics, κ and the rates are null, and
-    the AUC is that of their values.
-    """
-    units = [at for at, unit in enumerate(measured.units) if labels[unit] is not None]
-    columns = [measured.columns[part] for part in metric.parts]
-    values = [row_value(metric, [column[at] for column in columns]) for at in units]
-    pairs = [(at, value) for at, value in zip(units, values, strict=True) if value is not None]
-    labelled = Labelled(
-        [value for _, value in pairs],
-        [labels[measured.units[at]] is True for at, _ in pairs],
-        [measured.prompts[at] for at, _ in pairs],
-    )
-    counts = labelled.counts
-    threshold = 1.0 if set(counts.scores) <= {0.0, 1.0} else None
-    result = figures(labelled, counts, threshold, resampling, f"{NOT_BINARY}: {metric!r}>=0.5")
-    return MetricAgreement(metric=repr(metric), label=label, missing=missing, figures=result)
-
-
 def figures(
     labelled: Labelled,
     counts: ScoreCounts,
     threshold: float | None,
     resampling: Resampling,
-    without_threshold: str = NO_THRESHOLD,
 ) -> Figures:
-    """Return the agreement at a threshold. `counts` are those of the labelled rows.
-
-    `without_threshold` is the reason for the numbers that are null without a threshold.
-    """
+    """Return the agreement at a threshold. `counts` are those of the labelled rows."""
     agreement = counts.at(threshold) if threshold is not None else None
     auc = counts.auc
     values: dict[str, float | None] = {"auc": None if isnan(auc) else auc}
@@ -307,7 +259,7 @@ def figures(
     yes = sum(labelled.labels)
     reasons = _reasons(len(labelled.labels), yes)
     if threshold is None and labelled.labels:
-        reasons |= dict.fromkeys(RATES, without_threshold)
+        reasons |= dict.fromkeys(RATES, NO_THRESHOLD)
     shown = {name: _figure(values.get(name), ends.get(name), reasons[name]) for name in NAMES}
     cells = {name: getattr(agreement, name) for name in CELLS} if agreement is not None else {}
     return Figures(
@@ -421,24 +373,6 @@ def label_of(value: Any, threshold: float | None, column: str) -> bool | None:
     wanted += " or a number" if threshold is not None else ""
     fix = "; use --label-threshold for graded labels" if number is not None else ""
     raise RowError(f"expected a label ({wanted}), found {shorten(repr(value), 60)}{fix}", column)
-
-
-def labels_of(
-    values: Iterable[Any], rows: Iterable[str], threshold: float | None, column: str
-) -> tuple[list[bool | None], ErrorCounter]:
-    """Return the label of each row of a column, and the errors of values that are no label.
-
-    `rows` are the names of the rows. The label of a row in error is None.
-    """
-    labels: list[bool | None] = []
-    errors = ErrorCounter()
-    for value, row in zip(values, rows, strict=True):
-        try:
-            labels.append(label_of(value, threshold, column))
-        except RowError as error:
-            errors.add(error, f"row {shorten(row, 60)}")
-            labels.append(None)
-    return labels, errors
 
 
 def _number(value: Any) -> float | None:

@@ -3,7 +3,7 @@
     options = ModelOptions(judge="http://host:8000/v1", judge_model="NAME")
     models = options.load()
 
-The command line generates its options from these classes.
+The command line generates its options from `ModelChoice`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import EntailmentModel, Judge, Models, Policy, SimilarityModel
 from rag_rewards.models.addresses import is_url, without_credentials
 from rag_rewards.prompts import Prompt, PromptTemplate
+from rag_rewards.removed_options import removed_option
 from rag_rewards.settings import did_you_mean
 
 BACKENDS = ("transformers", "vllm", "sglang")
@@ -32,20 +36,6 @@ EXAMPLES: dict[ModelKind, str] = {
 """The option that sets each kind of model, with an example."""
 
 
-REMOVED_OPTIONS = {
-    "attention": "remove it; the policy chooses its method of scoring, and {token_budget} limits "
-    "its memory"
-}
-"""The options that version 0.8.0 has removed, and what to do instead."""
-
-
-def removed_option(key: str) -> OptionError | None:
-    """Return the error for an option that an earlier version had, None for another name."""
-    if key not in REMOVED_OPTIONS:
-        return None
-    return OptionError(f"there is no option {{{key}}} since version 0.8.0: {REMOVED_OPTIONS[key]}")
-
-
 def unknown_option(key: str, names: Collection[str]) -> UsageError:
     """Return the error for an option that is none of `names`.
 
@@ -55,22 +45,50 @@ def unknown_option(key: str, names: Collection[str]) -> UsageError:
     return removed_option(key) or UsageError(f"unknown option {key!r}{did_you_mean(key, names)}")
 
 
-@dataclass(frozen=True)
-class PolicyOptions:
-    """The policy whose log-probabilities and answers are evidence."""
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """Which models provide evidence. The command line has an option for each field."""
 
     model: str | None = None
     """Policy that provides log-probabilities and answers: a folder or the URL of a server."""
     backend: str = "transformers"
     """Library that runs the policy: transformers, vllm or sglang."""
-    dtype: str = "auto"
-    """Precision of the policy: float32, bfloat16, float16, or auto (as stored)."""
-    device: str | None = None
-    """Device of local models, such as cpu or cuda. The default is a GPU if there is one."""
-    adapter: str | None = None
-    """Folder of a LoRA adapter for the policy."""
     tokenizer: str | None = None
     """Folder of the tokenizer, for a policy on a server."""
+    device: str | None = None
+    """Device of local models, such as cpu or cuda. The default is a GPU if there is one."""
+    nli: str | None = None
+    """Entailment model, which checks citations: a folder or the URL of a server."""
+    similarity: str | None = None
+    """Sentence encoder, which recognizes refusals: a folder or the URL of a server."""
+    judge: str | None = None
+    """Judge of responses: the URL of an OpenAI-compatible endpoint, including /v1."""
+    judge_model: str | None = None
+    """Name of the judge model at the endpoint."""
+    judge_cache: str | None = None
+    """File that stores verdicts, so that no request is sent twice."""
+
+    def options(self, settings: Mapping[str, Any] | None = None) -> ModelOptions:
+        """Return the options of these models, with further settings by name.
+
+        A field of this choice that differs from its default takes precedence over a setting.
+        """
+        chosen = {
+            each.name: getattr(self, each.name)
+            for each in fields(ModelChoice)
+            if getattr(self, each.name) != each.default
+        }
+        return ModelOptions.of({**(settings or {}), **chosen})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """The settings of the models, as `models.NAME` among the settings of the command line."""
+
+    dtype: str = "auto"
+    """Precision of the policy: float32, bfloat16, float16, or auto (as stored)."""
+    adapter: str | None = None
+    """Folder of a LoRA adapter for the policy."""
     token_budget: int | None = None
     """Maximum number of tokens in a batch. A smaller number needs less memory."""
     truncate: bool = False
@@ -81,39 +99,20 @@ class PolicyOptions:
     """Text between two documents in the prompts of the rows."""
     prompt_template: str | None = None
     """Prompt of rows without one: a file with {documents}, {question}, perhaps {instruction}."""
-
-
-@dataclass(frozen=True)
-class EncoderOptions:
-    """The models that compare texts."""
-
-    nli: str | None = None
-    """Entailment model, which checks citations: a folder or the URL of a server."""
     nli_tokenizer: str | None = None
     """Folder of the tokenizer and the config of the entailment model, for a server of vLLM."""
-    similarity: str | None = None
-    """Sentence encoder, which recognizes refusals: a folder or the URL of a server."""
-
-
-@dataclass(frozen=True)
-class JudgeOptions:
-    """The judge that decides whether a response is correct."""
-
-    judge: str | None = None
-    """URL of the judge: an OpenAI-compatible endpoint, including /v1."""
-    judge_model: str | None = None
-    """Name of the judge model at the endpoint."""
-    judge_cache: str | None = None
-    """File that stores verdicts, so that no request is sent twice."""
     judge_retries: int = 5
     """Number of times to retry a failed request."""
     judge_checks: str = "hardened"
     """Check verdicts with further questions: always, never, or with the hardened profile."""
 
 
-@dataclass(frozen=True)
-class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
-    """The models that provide evidence. Raises OptionError for contradictory options."""
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(ModelSettings, ModelChoice):
+    """The models that provide evidence, and their settings.
+
+    Raises OptionError for contradictory options.
+    """
 
     def __post_init__(self) -> None:
         for name, choices in (("backend", BACKENDS), ("judge_checks", JUDGE_CHECKS)):
@@ -167,12 +166,24 @@ class ModelOptions(JudgeOptions, EncoderOptions, PolicyOptions):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ModelOptions:
-        """Return the model options of a mapping; None is the default. UsageError for other keys."""
+        """Return the model options of a mapping. None is the default, and text can be a number.
+
+        Raises UsageError for another key, and for a value of another type.
+        """
         names = [field.name for field in fields(cls)]
         for key in options:
             if key not in names:
                 raise unknown_option(str(key), names)
-        return cls(**{key: value for key, value in options.items() if value is not None})
+        values = {
+            key: str(value) if isinstance(value, Path) else value
+            for key, value in options.items()
+            if value is not None
+        }
+        try:
+            return msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            message, _, key = str(error).partition(" - at `$.")
+            raise OptionError(f"{{{key.rstrip('`')}}}: {message}") from None
 
     def for_profile(self, *, hardened: bool) -> ModelOptions:
         """Return the options for a recipe, which decide whether verdicts are checked."""

@@ -76,13 +76,9 @@ class PromptOptions:
     """The prompt of each row. By default, it is the prompt of the recipe."""
 
     prompt: str | None = None
-    """Use this prompt of the recipe: direct, closed-book, or another one that
+    """Use this prompt of the recipe: direct, closed-book (rows without documents), a dialect of a
+    search agent (search-r1, r1-searcher, research or tools), or another one that
     `rag-rewards recipes NAME` lists."""
-    dialect: str | None = None
-    """Use the prompt of this dialect of a search agent: search-r1, r1-searcher, research or tools.
-    The default is that of the recipe."""
-    no_documents: bool = False
-    """Write rows without documents, with the closed-book prompt of the recipe."""
     prompt_template: str | None = None
     """Use the text of this file as the prompt, with the placeholders {documents}, {question} and,
     optionally, {instruction} and {query_time}."""
@@ -92,9 +88,21 @@ class PromptOptions:
     """Text between two documents in the prompt."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """The prepared file."""
+
+    split: str | None = None
+    """Value of the field `split`. The default is the split of the preset. If there is no preset, it
+    is `train`."""
+    resume: bool = False
+    """Do nothing if the output is complete, and start again if it is not. The input and the options
+    must be those of the complete run."""
+
+
 @dataclass(frozen=True)
 @check_choices
-class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
+class PrepareOptions(OutputOptions, SubsetOptions, DocumentOptions, PromptOptions):
     """The options of `prepare`: a data set, its file, the output, a recipe and a trainer.
 
     Raises UsageError when options contradict each other, and when an input would be overwritten.
@@ -105,12 +113,9 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
     output: str
     recipe: str
     trainer: str = "none"
-    split: str | None = None
     progress: bool = False
     columns: str | None = None
     """Columns of fields that have another name, as in `ColumnMap`. Only for the data set rows."""
-    resume: bool = False
-    """Do nothing if the output is complete."""
     hardened: bool = False
     """Prepare for the hardened profile of the recipe, whose prompts request the answer section."""
 
@@ -138,14 +143,6 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
             raise OptionError(
                 "{document_pool} is for ragqa, not for {dataset}", dataset=self.dataset
             )
-        if self.dialect is not None and self.prompt is not None:
-            raise OptionError("{dialect} and {prompt} both select a prompt: use one of them")
-        if self.dialect is not None and self.no_documents:
-            raise OptionError(
-                "the prompt of a {dialect} contains no documents: leave out {no_documents}"
-            )
-        if self.no_documents and (self.noise or self.noise_to):
-            raise OptionError("{no_documents} leaves out what {noise} and {noise_to} add")
         if self.documents_from is not None:
             self._check_part(self.documents_from)
         if self.columns is not None and self.dataset != "rows":
@@ -168,8 +165,6 @@ class PrepareOptions(SubsetOptions, DocumentOptions, PromptOptions):
                 "found {part!r}",
                 part=part,
             )
-        if self.no_documents:
-            raise OptionError("{documents_from} adds what {no_documents} leaves out")
 
     def _check_output(self) -> None:
         is_parquet = self.output.endswith(".parquet")

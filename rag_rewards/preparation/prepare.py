@@ -34,16 +34,14 @@ from rag_rewards.errors import OptionError, UsageError, cannot_resume
 from rag_rewards.files.output import Output, write_whole
 from rag_rewards.files.sinks import ErrorFile
 from rag_rewards.files.version import sha256
-from rag_rewards.preparation.data_card import data_card, read_card
 from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prompt import (
     prepared_definition,
     prepared_prompt,
     prepared_recipe,
-    prompt_name,
 )
-from rag_rewards.preparation.result import PrepareResult
+from rag_rewards.preparation.result import PrepareResult, data_card, read_card
 from rag_rewards.preparation.suitability import (
     GIVEN_FIELDS,
     GOLD_DOCUMENTS,
@@ -52,7 +50,7 @@ from rag_rewards.preparation.suitability import (
     suitability_problem,
 )
 from rag_rewards.preparation.trainer_rows import TrainerFile, trainer_file, trainer_row
-from rag_rewards.prompts import Prompt
+from rag_rewards.prompts import DEFAULT, Prompt
 from rag_rewards.report.progress import TerminalBar
 from rag_rewards.rollout import Document
 from rag_rewards.signature import Signature
@@ -76,8 +74,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         # The lock of the output also protects the list of dropped rows.
         output = stack.enter_context(Output(options.output))
         bar = stack.enter_context(TerminalBar(2 * records.size)) if options.progress else None
-        pool_file = options.document_pool
-        pool = stack.enter_context(DocumentPool(pool_file)) if pool_file else None
+        pool = DocumentPool(options.document_pool) if options.document_pool else None
         reading = replace(options.reading, pool=pool, requires_documents=prompt.shows_documents)
         run = _Preparation(options, source, recipe, prompt, records, reading, output, bar)
         stack.callback(run.dropped.close)
@@ -289,7 +286,7 @@ class _Preparation:
             source=self.options.dataset,
             split=self.options.split_name,
             index=self.result.written,
-            has_tools=self.options.dialect == "tools",
+            has_tools=self.options.prompt == "tools",
         )
 
 
@@ -331,7 +328,7 @@ def _complete_result(options: PrepareOptions) -> PrepareResult | None:
 
 def _signature(options: PrepareOptions) -> str:
     """Return one line that identifies everything that affects the rows."""
-    unsigned = {"source", "output", "progress", "resume", "noise_from", "no_documents"}
+    unsigned = {"source", "output", "progress", "resume", "noise_from"}
     unsigned.add("document_pool")
     settings = {name: value for name, value in asdict(options).items() if name not in unsigned}
     if options.prompt_template is not None:
@@ -344,7 +341,7 @@ def _signature(options: PrepareOptions) -> str:
         if not settings[name]:
             del settings[name]  # as in the signatures of versions without this option
     settings["input"] = sha256(options.source)
-    settings["prompt"] = prompt_name(options)
+    settings["prompt"] = options.prompt or DEFAULT
     return str(Signature(recipe="prepare", settings=settings))
 
 
@@ -364,7 +361,7 @@ def _facts(options: PrepareOptions, source: DataSet, result: PrepareResult) -> d
         "trainer": options.trainer,
         "split": options.split_name,
         "recipe": options.recipe,
-        "prompt": prompt_name(options),
+        "prompt": options.prompt or DEFAULT,
         **({"prompt template": template} if template else {}),
         "reward": prepared_recipe(options).signature,
         "seed": options.seed,

@@ -8,7 +8,6 @@ from rag_rewards.loading import load_recipe
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.prompts import (
     BLANK,
-    CLOSED_BOOK,
     DEFAULT,
     OutputForm,
     Prompt,
@@ -26,19 +25,20 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
     """Return the prompt that the options select.
 
     A template replaces its message. Raises OptionError for an unknown prompt or a bad template, for
-    a prompt that contains the documents that the options leave out, and for training with a prompt
+    options that add documents to a prompt without any, and for training with a prompt
     that contains gold data or with rows without documents that the recipe cannot score.
     """
-    if options.dialect is not None:
-        _check_dialect(options.dialect, recipe)
-    name = prompt_name(options)
-    prompt = prompt_named(name, recipe.prompts, recipe.name)
-    if options.no_documents and prompt.shows_documents:
+    name = options.prompt or DEFAULT
+    if name in DIALECTS and name not in recipe.prompts:
         raise OptionError(
-            "{prompt} {name} contains the documents, which {no_documents} leaves out: use one of "
-            "them",
+            "{prompt} {name}: {reference} has no prompts of dialects: use {recipe} search-r1, or "
+            "another {prompt}",
             name=name,
+            reference=recipe.name,
         )
+    prompt = prompt_named(name, recipe.prompts, recipe.name)
+    if not prompt.shows_documents:
+        _check_documents(options, name)
     template = None
     if options.prompt_template is not None:
         template = PromptTemplate.read(options.prompt_template)
@@ -90,20 +90,15 @@ def _check_answer(prompt: Prompt, form: OutputForm, name: str, options: PrepareO
         )
 
 
-def _check_dialect(dialect: str, recipe: RecipeDefinition) -> None:
-    """Raise OptionError for a recipe without prompts of dialects, and for an unknown dialect."""
-    if DIALECTS.keys().isdisjoint(recipe.prompts):
-        raise OptionError(
-            "{dialect}: {name} has no prompts of dialects: use {recipe} search-r1, or leave out "
-            "{dialect}",
-            name=recipe.name,
-        )
-    if dialect not in DIALECTS or dialect not in recipe.prompts:
-        raise OptionError(
-            "{dialect}: unknown dialect {value!r}: choose {names}",
-            value=dialect,
-            names=", ".join(name for name in DIALECTS if name in recipe.prompts),
-        )
+def _check_documents(options: PrepareOptions, name: str) -> None:
+    """Raise OptionError for options that add documents to a prompt that contains none."""
+    for option in ("noise", "noise_to", "documents_from"):
+        if getattr(options, option):
+            raise OptionError(
+                f"{{prompt}} {{name}} contains no documents, which {{{option}}} adds: use one of "
+                "them",
+                name=name,
+            )
 
 
 def _check_training(recipe: RecipeDefinition, trainer: str) -> None:
@@ -117,8 +112,3 @@ def _check_training(recipe: RecipeDefinition, trainer: str) -> None:
             field=field,
             value=trainer,
         )
-
-
-def prompt_name(options: PrepareOptions) -> str:
-    """Return the name of the prompt that the options select."""
-    return options.prompt or options.dialect or (CLOSED_BOOK if options.no_documents else DEFAULT)

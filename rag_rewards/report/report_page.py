@@ -16,7 +16,6 @@ from rag_rewards import __version__
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.groups import group_by_key
 from rag_rewards.loading import RecipeSource, load_recipe
-from rag_rewards.metrics.agreement import MetricAgreement, labels_of, metric_agreement
 from rag_rewards.metrics.intervals import summarize
 from rag_rewards.metrics.measurement import MeasuredRun
 from rag_rewards.metrics.scored_values import ScoreValue
@@ -60,14 +59,6 @@ SHOWCASE = 6
 """Groups of which the page shows the best and the worst rollout."""
 LISTED = 100
 """Changed rows that the page lists for each further file."""
-
-
-@dataclass(frozen=True)
-class LabelOptions:
-    """The column with human labels, and the lowest number in it that is the label yes."""
-
-    label: str
-    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -150,23 +141,20 @@ def write_report(
     recipe: RecipeSource | None = None,
     title: str | None = None,
     columns: str | None = None,
-    label: LabelOptions | None = None,
 ) -> ReportSummary:
     """Read files of scored rows and write the page, which compares further files with the first.
 
-    With a recipe, the rows are scored first. With a column of labels, the page contains the
-    agreement with them. Raises UsageError when the rows of a file have no rewards and no recipe is
-    given.
+    With a recipe, the rows are scored first. Raises UsageError when the rows of a file have no
+    rewards and no recipe is given.
     """
     if sources.count("-") > 1:
         raise UsageError("standard input (-) is given twice, and it can be read only once")
     scorer = None if recipe is None else Scorer.load(recipe)
-    column = label.label if label else None
-    files = [read_scored(source, scorer, columns, column) for source in sources]
+    files = [read_scored(source, scorer, columns) for source in sources]
     runs = runs_of(files, file_names(sources), scorer)
     names = [run.name for run in runs]
     title = title or " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    data, packed = contents(runs, title, label)
+    data, packed = contents(runs, title)
     html = html_page(f"{title} – rag-rewards", ("report.js",), data, packed)
     write_page(output, html)
     faults = [
@@ -216,9 +204,7 @@ def _prefix(runs: Sequence[Run], run: Run) -> str:
     return f"{run.name}: " if len(runs) > 1 else ""
 
 
-def contents(
-    runs: Sequence[Run], title: str, label: LabelOptions | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def contents(runs: Sequence[Run], title: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the data of the page, and the compressed data: columns of the rows, and texts."""
     metrics = value_names([run.rows for run in runs])
     measured = [measured_values(run.name, run.rows, metrics, run.ids) for run in runs]
@@ -261,11 +247,6 @@ def contents(
             *([float(f.turns.searches) for f in run.facts if f.turns] for run in runs),
         ),
     }
-    if label is not None:
-        data["agreement"] = [
-            _agreement(run, values, metrics, label, data["notes"])
-            for run, values in zip(runs, measured, strict=True)
-        ]
     return data, packed
 
 
@@ -339,36 +320,6 @@ def _comparison(compared: FileComparison, same_recipe: bool) -> dict[str, Any]:
         "changed": len(compared.changes),
         "changes": compared.changes[:LISTED],
     }
-
-
-def _agreement(
-    run: Run,
-    measured: MeasuredRun,
-    metrics: Sequence[ScoreValue],
-    options: LabelOptions,
-    notes: list[str],
-) -> list[MetricAgreement]:
-    """Return the agreement of values with the labels, `correct` first. Add notes about labels.
-
-    Raises UsageError if no row has a label.
-    """
-    names = [str(row.id) for row in run.rows]
-    labels, errors = labels_of(run.file.labels, names, options.threshold, options.label)
-    missing = labels.count(None) - sum(error.count for error in errors.counts())
-    if labels and missing == len(labels):
-        raise UsageError(
-            f"{run.name}: no row has a label in {options.label!r}: choose the field with the human "
-            "labels"
-        )
-    notes += [
-        f"{run.name}: {error.count:,} labels left out, the first: {error.first}"
-        for error in errors.counts()
-    ]
-    reports = [
-        metric_agreement(metric, values, options.label, labels, RESAMPLING, missing)
-        for metric, values in zip(metrics, measured.measurements, strict=True)
-    ]
-    return sorted(reports, key=lambda each: each.metric != "correct")
 
 
 # --- rows ----------------------------------------------------------------------------------------

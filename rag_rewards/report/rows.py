@@ -12,7 +12,6 @@ from rag_rewards.errors import OptionError, RolloutError, UsageError
 from rag_rewards.files.sources import open_source
 from rag_rewards.loading import RecipeSpec, recorded_settings, recorded_spec
 from rag_rewards.rows import ScoredRow, decode_line
-from rag_rewards.rows.column_map import read_columns
 from rag_rewards.scorer import Scorer
 from rag_rewards.signature import Signature
 from rag_rewards.training.advantages import zscores
@@ -30,15 +29,11 @@ _ROW = msgspec.json.Decoder(ScoredRow)
 
 @dataclass
 class RowFile:
-    """The rows of a file, and the faults of rows in error.
-
-    labels  the values of the column of human labels, one for each row; empty without such a column
-    """
+    """The rows of a file, and the faults of rows in error."""
 
     name: str
     rows: list[ScoredRow] = field(default_factory=list)
     faults: list[RowFault] = field(default_factory=list)
-    labels: list[Any] = field(default_factory=list)
 
     @property
     def has_scores(self) -> bool:
@@ -48,18 +43,15 @@ class RowFile:
     def rescored(self, scorer: Scorer) -> RowFile:
         """Return the file with new scores. Rows that cannot be scored become faults."""
         scored, faults = rescored(self.rows, scorer)
-        labels = [self.labels[i] for i in scored] if self.labels else []
-        return RowFile(self.name, list(scored.values()), [*self.faults, *faults], labels)
+        return RowFile(self.name, list(scored.values()), [*self.faults, *faults])
 
 
-def read_scored(
-    source: str, scorer: Scorer | None, columns: str | None = None, label: str | None = None
-) -> RowFile:
+def read_scored(source: str, scorer: Scorer | None, columns: str | None = None) -> RowFile:
     """Return the scored rows of a file. With a scorer, the rows are scored first.
 
     Raises UsageError when the rows have no rewards and no scorer is given.
     """
-    file = read_rows(source, columns, label)
+    file = read_rows(source, columns)
     if scorer is not None:
         return file.rescored(scorer)
     if not file.has_scores:
@@ -69,8 +61,8 @@ def read_scored(
     return file
 
 
-def read_rows(source: str, columns: str | None = None, label: str | None = None) -> RowFile:
-    """Return the rows of a file, with the values of the column `label`.
+def read_rows(source: str, columns: str | None = None) -> RowFile:
+    """Return the rows of a file.
 
     A row without an id gets its line number as id. A last line that is still being written is left
     out.
@@ -92,8 +84,6 @@ def read_rows(source: str, columns: str | None = None, label: str | None = None)
                 faults.append(RowFault(str(row.id), str(error)))
                 continue
             rows.append(row)
-            if label is not None:
-                file.labels.append(read_columns(line, [label])[label])
     finally:
         opened.close()
     return file

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from rag_rewards.errors import OptionError, RagRewardsError
-from rag_rewards.files.grouped_lines import check_grouping
+from rag_rewards.files.grouped_lines import GroupOptions
 from rag_rewards.files.output import partial_of
 from rag_rewards.files.storage import base_name, join, with_suffix
 from rag_rewards.models.model_options import ModelOptions
@@ -33,39 +33,46 @@ class OutputError(RagRewardsError):
     """The output cannot be written any further."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How the rows of a file are scored and written, with equal names on the command line."""
+
+    output_format: OutputFormat = "file"
+    """Write one file (file), or a folder with a file of rows for each shard and manifest.json
+    (parts). With parts, --output is the folder."""
+    keep_evidence: bool = False
+    """Include the evidence (model outputs, such as log-probabilities) in the scored rows."""
+    on_error: OnError = "report"
+    """Write unscored rows to OUT.errors.jsonl and continue (report), or stop at the first (stop).
+    OUT is the value of --output."""
+    resume: bool = False
+    """Continue an interrupted run: score only the rows that are not in the output yet. The input
+    and the options must be those of that run. The record OUTPUT.run.json remains, so that the same
+    command finds the complete output."""
+    workers: int = 1
+    """Number of processes that score rows."""
+    engine: Engine = "local"
+    """Score in processes of this machine (local), or on a Ray cluster (ray). With ray, --workers is
+    the number of workers on the cluster, and each of them loads the models."""
+
+
+@dataclass(frozen=True, kw_only=True)
 @check_choices
-class ScoreOptions:
+class ScoreOptions(RunOptions, GroupOptions):
     """The options of scoring a file.
 
-    source         input file; "-" is standard input
-    columns        columns of fields that have another name, as in `ColumnMap`
-    output         output file; "-" is standard output; None writes no rows
-    output_format  one file, or a folder with a part file for each shard
-    workers        number of scoring processes
-    keep_evidence  whether scored rows contain the evidence of the models
-    on_error       write rows in error to a file, or stop at the first one
-    group_size     number of adjacent rows in a group; None groups rows by their keys
-    sort           whether rows of one group may be anywhere in the file
-    resume         continue the run that was interrupted while it wrote the output
-    models         models that provide evidence
-    engine         score in processes of this machine, or on a Ray cluster
-    ray            the Ray cluster, and the resources of each worker
+    source   input file; "-" is standard input
+    output   output file; "-" is standard output; None writes no rows
+    columns  columns of fields that have another name, as in `ColumnMap`
+    models   models that provide evidence
+    ray      the Ray cluster, and the resources of each worker
     """
 
-    source: str
-    output: str | None = "-"
+    source: str = field(kw_only=False)
+    output: str | None = field(default="-", kw_only=False)
     columns: str | None = None
-    workers: int = 1
-    keep_evidence: bool = False
-    on_error: OnError = "report"
-    group_size: int | None = None
-    sort: bool = False
-    resume: bool = False
     models: ModelOptions = ModelOptions()
-    engine: Engine = "local"
     ray: RayOptions = RayOptions()
-    output_format: OutputFormat = "file"
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -84,7 +91,7 @@ class ScoreOptions:
             )
         if self.output_format == "parts":
             self._check_parts()
-        check_grouping(self.group_size, self.sort)
+        super().__post_init__()
         if self.resume and not self.is_resumable:
             raise OptionError("{resume} requires {output} with the name of a file")
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from rag_rewards.errors import OptionError, RolloutError, UsageError
+from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Policy
-from rag_rewards.groups import Groups
 from rag_rewards.loading import RecipeSource, RecipeSpec, load_recipe
 from rag_rewards.models.model_options import ModelOptions
-from rag_rewards.prompts import Prompt
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.selection.questions import ErrorLog, Question, ScoresRollouts
 from rag_rewards.selection.rationales import RationaleScorer
@@ -25,6 +22,7 @@ from rag_rewards.selection.trust_align import (
     WRITER_PROMPT_NAME,
     GoldAnswerScorer,
     TrustAlignScorer,
+    text_request,
 )
 from rag_rewards.selection.written_texts import TextSampler, TextScorer
 from rag_rewards.signature import Signature, signature_of
@@ -32,26 +30,6 @@ from rag_rewards.signature import Signature, signature_of
 K = TypeVar("K")
 Purpose = Literal["", "label", "rationale", "trust-align"]
 """What the rows are scored for: the recipe, correctness, ARENA's rationales, or Trust-Align."""
-
-
-@dataclass(frozen=True)
-class ResponseScorer:
-    """Scores responses that a policy samples for the prompts of the rows."""
-
-    scorer: Scorer
-    keeps_responses = False
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.scorer.prompt
-
-    def request(self, row: Rollout) -> Rollout:
-        return row
-
-    def score_each(
-        self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None
-    ) -> Sequence[ScoreOrError]:
-        return self.scorer.score_each(rollouts, groups)
 
 
 @dataclass
@@ -82,12 +60,15 @@ class SelectionModels:
         if self.purpose == "label":
             recipe, correctness = _correctness(spec)
             scorer = Scorer(correctness, prompt=PromptOptions.of(self.options))
-            self.text_scorer = ResponseScorer(scorer)
+            self.text_scorer = TextScorer(scorer.prompt, scorer.score_each)
         else:
             scorer = Scorer.load(spec)
         self.scorer = self.row_scorer = scorer
         if self.purpose == "rationale":
-            self.text_scorer = RationaleScorer(scorer)
+            rationales = RationaleScorer(scorer)
+            self.text_scorer = TextScorer(
+                rationales.prompt, rationales.score_each, rationales.request
+            )
         elif self.purpose == "trust-align":
             _check_trust_align(scorer)
         if self.options.is_set:  # models are loaded after the recipe was checked
@@ -98,12 +79,13 @@ class SelectionModels:
         if self.purpose == "label":
             self.signature = signature_of(recipe, scorer.models.fingerprints)
         if self.purpose == "rationale" and self.policy is None:
-            self.row_scorer = self.text_scorer
+            self.row_scorer = RationaleScorer(scorer)
         elif self.purpose == "trust-align":
             gatherer = Gatherer(scorer.models)
             self.row_scorer = measure = TrustAlignScorer(gatherer)
             prompt = scorer.recipes[0].prompts[WRITER_PROMPT_NAME]
-            self.text_scorer = GoldAnswerScorer(measure, prompt)
+            score_each = GoldAnswerScorer(measure).score_each
+            self.text_scorer = TextScorer(prompt, score_each, text_request, keeps_responses=True)
             self.signature = str(Signature(recipe="trust-align", models=gatherer.fingerprints))
 
     def with_texts(

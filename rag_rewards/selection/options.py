@@ -11,18 +11,17 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.files.output_check import refuse_overwriting_with_card
 from rag_rewards.files.version import sha256
 from rag_rewards.loading import RecipeSource
-from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.selection.models import Purpose
-from rag_rewards.selection.questions import check_right_at
 from rag_rewards.selection.rules import Likelihood
+from rag_rewards.selection.run import CorrectnessOptions, RunOptions
 from rag_rewards.selection.sampling import SamplingOptions
 from rag_rewards.selection.training_sets import ChatMaker, Style, TrainingSetKind
 from rag_rewards.settings import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionCriteria:
+class SelectionCriteria(CorrectnessOptions):
     """Which questions to select."""
 
     std_of: str = "S"
@@ -33,8 +32,6 @@ class SelectionCriteria:
     """Keep groups whose rewards differ by more than this value. 0 drops groups of equal rewards."""
     min_samples: int = 1
     """Keep groups with at least this number of responses."""
-    right_at: float = 1.0
-    """Count a response as correct if `correct` is at least this value."""
     unique: bool = False
     """Keep each question once, even if its documents differ."""
     exclude: str | None = None
@@ -66,28 +63,21 @@ class TrainingSetOptions:
     """Sampling temperature of these texts."""
     max_tokens: int = 1024
     """Maximum number of tokens of such a text."""
-    batch: int = 64
-    """Number of texts to request at a time. An interrupted run loses at most one batch."""
+    rollouts: bool = False
+    """Write all rollouts of the selected questions instead of one row per question."""
 
 
-@dataclass(frozen=True)
-class SelectOptions(SelectionCriteria, TrainingSetOptions):
+@dataclass(frozen=True, kw_only=True)
+class SelectOptions(SelectionCriteria, TrainingSetOptions, RunOptions):
     """The options of `select`. `passes` are ranges of pass rates as text, see `window`.
 
     Raises UsageError when options contradict each other, and when an input would be overwritten.
     """
 
-    source: str
-    output: str
-    recipe: RecipeSource | None = None
     passes: tuple[str, ...] = ()
-    rollouts: bool = False
-    group_size: int | None = None
-    sort: bool = False
-    models: ModelOptions = ModelOptions()
-    columns: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for kind, value, names in (
             ("likelihood", self.std_of, get_args(Likelihood)),
             ("training set", self.make or "sft", get_args(TrainingSetKind)),
@@ -105,7 +95,6 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
         self._check_models()
         if self.sample is not None and self.sample < 1:
             raise OptionError("{sample} must be at least 1, found {value}", value=self.sample)
-        check_right_at(self.right_at)
         refuse_overwriting_with_card({"output": self.output}, (self.source, self.exclude))
 
     def _check_models(self) -> None:
@@ -155,7 +144,6 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             seed=self.seed,
-            batch=self.batch,
         )
 
     @property
@@ -164,19 +152,9 @@ class SelectOptions(SelectionCriteria, TrainingSetOptions):
         return tuple(filter(None, map(str.strip, (self.sections or "").split(","))))
 
     @property
-    def samples(self) -> str:
-        """Path of the sampled texts."""
-        return f"{self.output}.samples.jsonl"
-
-    @property
-    def errors(self) -> str:
-        """Path of the rows in error."""
-        return f"{self.output}.errors.jsonl"
-
-    @property
     def settings(self) -> dict[str, Any]:
         """The settings that affect the selection, for its signature."""
-        others = {"source", "output", "recipe", "exclude", "models", "batch"}
+        others = {"source", "output", "recipe", "exclude", "models"}
         if not self.models.model:
             others |= {"texts", "temperature", "max_tokens"}
         others |= {name for name in ("sections", "prompt") if getattr(self, name) is None}

@@ -15,22 +15,19 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import DataError, OptionError, RolloutError, UsageError
-from rag_rewards.files.output import Output, refuse_second_run
+from rag_rewards.files.output import Output
 from rag_rewards.files.output_check import refuse_overwriting_with_card
-from rag_rewards.files.sources import Source, open_source
-from rag_rewards.loading import RecipeSource
-from rag_rewards.models.model_options import ModelOptions
+from rag_rewards.files.sources import Source
 from rag_rewards.report.progress import ProgressBar
 from rag_rewards.rows import Totals
-from rag_rewards.selection.card import write_card
-from rag_rewards.selection.models import SelectionModels
-from rag_rewards.selection.questions import (
-    ErrorLog,
-    Question,
-    Questions,
-    check_right_at,
-    has_response,
-    read_question_row,
+from rag_rewards.selection.questions import ErrorLog, Question, has_response, read_question_row
+from rag_rewards.selection.run import (
+    CorrectnessOptions,
+    Run,
+    RunCounts,
+    RunOptions,
+    open_run,
+    write_card,
 )
 from rag_rewards.selection.sampling import SamplingOptions
 
@@ -39,27 +36,26 @@ HAS_RESPONSE = "the row has a response: leave out the model to label rows by the
 NO_RECIPE = "no recipe is given, which decides whether a response is correct: set {recipe}"
 
 
-@dataclass(frozen=True)
-class ProbeOptions:
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions(CorrectnessOptions):
+    """How questions are labelled."""
+
+    keep_rollouts: str | None = None
+    """Write the sampled responses to this file, as rows that `rag-rewards select` reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions(LabelOptions, RunOptions):
     """The options of `probe`. Without `models.model`, the rows contain the responses.
 
     Raises UsageError when options contradict each other, and when an input would be overwritten.
     """
 
-    source: str
-    output: str
-    recipe: RecipeSource | None = None
-    models: ModelOptions = ModelOptions()
     sampling: SamplingOptions = SamplingOptions()
-    right_at: float = 1.0
-    keep_rollouts: str | None = None
-    group_size: int | None = None
-    sort: bool = False
     progress: bool = False
-    columns: str | None = None
 
     def __post_init__(self) -> None:
-        check_right_at(self.right_at)
+        super().__post_init__()
         if self.is_sampling and self.recipe is None:
             raise OptionError(NO_RECIPE)
         if self.is_sampling and (self.sort or self.group_size is not None):
@@ -77,19 +73,9 @@ class ProbeOptions:
         """Whether a policy samples the responses."""
         return self.models.model is not None
 
-    @property
-    def errors(self) -> str:
-        """Path of the rows in error."""
-        return f"{self.output}.errors.jsonl"
-
-    @property
-    def samples(self) -> str:
-        """Path of the sampled responses."""
-        return f"{self.output}.samples.jsonl"
-
 
 @dataclass
-class ProbeResult:
+class ProbeResult(RunCounts):
     """The counts of a run."""
 
     questions: int = 0
@@ -97,12 +83,6 @@ class ProbeResult:
     pass_rates: float = 0.0
     """Sum of the pass rates."""
     responses: int = 0
-    rows_in_error: int = 0
-    first_error: str = ""
-    new_responses: int = 0
-    """Responses that the policy gave in this run."""
-    stored_responses: int = 0
-    """Responses of earlier runs that were used again."""
     signature: str = ""
 
     @property
@@ -135,54 +115,37 @@ def probe(options: ProbeOptions) -> ProbeResult:
     Raises UsageError when no question is labelled, and BackendError when the policy fails
     repeatedly.
     """
-    refuse_second_run(options.output)
-    with contextlib.ExitStack() as stack:
-        source = stack.enter_context(
-            contextlib.closing(open_source(options.source, options.columns))
-        )
-        models = SelectionModels(options.recipe, options.models, "label")
-        stack.callback(models.close)
-        result = _label_questions(options, source, models)
+    with open_run(options, options.recipe, "label") as run:
+        result = _label_questions(options, run)
     _write_card(options, result)
     return result
 
 
-def _label_questions(options: ProbeOptions, source: Source, models: SelectionModels) -> ProbeResult:
-    result = ProbeResult(signature=models.signature)
+def _label_questions(options: ProbeOptions, run: Run) -> ProbeResult:
+    result = ProbeResult(signature=run.models.signature)
     with contextlib.ExitStack() as stack:
-        output = Output(options.output)  # its lock also protects the errors and the samples
-        stack.callback(output.close)
-        rollouts = Output(options.keep_rollouts) if options.keep_rollouts is not None else None
-        if rollouts is not None:
-            stack.callback(rollouts.close)
-        errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))
-        questions: Iterable[Question]
+        rollouts: Output | None = None
+        if options.keep_rollouts is not None:
+            rollouts = stack.enter_context(Output(options.keep_rollouts))
+        questions: Iterable[Question] = run.questions()
         if options.is_sampling:
-            questions = _questions_without_response(source, errors)
-        else:
-            grouping = options.group_size, options.sort
-            questions = Questions(source, errors, models.row_scorer, options.right_at, *grouping)
-        texts = models.with_texts(
-            enumerate(questions), options.samples, options.sampling, errors, options.right_at
-        )
-        bar = stack.enter_context(ProgressBar(source.size)) if options.progress else None
+            questions = _questions_without_response(run.source, run.errors)
+        texts = run.with_texts(enumerate(questions), options.sampling)
+        bar = stack.enter_context(ProgressBar(run.source.size)) if options.progress else None
         for _, question in stack.enter_context(contextlib.closing(texts)):
             if rollouts is not None:
-                _write_rollouts(rollouts, question, models.signature)
-            _label(question, output, result, errors)
-            result.rows_in_error = errors.rows
+                _write_rollouts(rollouts, question, result.signature)
+            _label(question, run.output, result, run.errors)
             if bar is not None:
-                bar.update(result.totals, source.position())
-        result.rows_in_error, result.first_error = errors.rows, errors.first
+                result.rows_in_error = run.errors.rows
+                bar.update(result.totals, run.source.position())
+        run.count(result)
         if not result.questions:
-            raise UsageError(f"no question is labelled: {errors.first or 'there are no rows'}")
+            reason = result.first_error or "there are no rows"
+            raise UsageError(f"no question is labelled: {reason}")
         if rollouts is not None:
             rollouts.commit()
-        if models.sampler is not None:
-            result.new_responses = models.sampler.new_responses
-            result.stored_responses = models.sampler.stored_responses
-        errors.close()
-        output.commit()
+        run.commit()
     return result
 
 
@@ -261,16 +224,14 @@ def _write_card(options: ProbeOptions, result: ProbeResult) -> None:
     }
     if result.signature:
         facts["correct"] = result.signature
-    write_card("probe", options.source, options.output, settings, facts, counts(result))
+    write_card("probe", options, settings, facts, counts(result))
 
 
 def counts(result: ProbeResult) -> list[str]:
     """Return the counts of a run, one sentence each."""
     share = result.out_of_knowledge / max(result.questions, 1)
-    lines = [
+    return [
         f"{result.out_of_knowledge:,} out of knowledge ({share:.1%}): no response is correct",
         f"mean pass rate {result.pass_rate:.4f} over {result.responses:,} responses",
+        *result.error_lines,
     ]
-    if result.rows_in_error:
-        lines.append(f"{result.rows_in_error:,} rows in error, the first: {result.first_error}")
-    return lines

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from rag_rewards.errors import DataError, GroupError, OptionError, RolloutError, RowError
+from rag_rewards.errors import DataError, GroupError, RolloutError, RowError
 from rag_rewards.files.grouped_lines import read_groups
 from rag_rewards.files.sinks import ErrorFile
 from rag_rewards.files.sources import Source
@@ -34,12 +34,6 @@ RESPONSE_FIELDS = frozenset(
     )
 )
 """Fields of a row that describe one response. All other fields describe the question."""
-
-
-def check_right_at(value: float) -> None:
-    """Raise OptionError unless the value is a threshold for `correct`."""
-    if not 0 < value <= 1:
-        raise OptionError("{right_at} must be above 0 and at most 1, found {value}", value=value)
 
 
 def score_of(row: ScoredRow) -> ScoreOrError:

@@ -28,7 +28,6 @@ class RationaleScorer:
     """
 
     scorer: Scorer
-    keeps_responses = False
 
     def __post_init__(self) -> None:
         _ = self.form

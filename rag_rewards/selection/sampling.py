@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import IO
+from typing import IO, ClassVar
 
 import msgspec
 
@@ -49,11 +49,9 @@ class SamplingOptions:
     """End a response before this text, such as '</extract>' to sample only evidence with lear."""
     seed: int = 0
     """Random seed of the sampling."""
-    batch: int = 64
-    """Number of responses to request at a time. An interrupted run loses at most one batch."""
 
     def __post_init__(self) -> None:
-        for name in ("samples", "max_tokens", "batch"):
+        for name in ("samples", "max_tokens"):
             if getattr(self, name) < 1:
                 template = f"{{{name}}} must be at least 1, found {{value}}"
                 raise OptionError(template, value=getattr(self, name))
@@ -203,6 +201,8 @@ class Sampler:
     samples: SampleFile
     prompt: Prompt
     truncate: bool = False
+    batch: ClassVar[int] = 64
+    """Number of responses to request at a time. An interrupted run loses at most one batch."""
     new_responses: int = 0
     stored_responses: int = 0
     _failed_batches: int = field(default=0, repr=False)
@@ -222,8 +222,8 @@ class Sampler:
         }
         queue = [(number, plan) for (_, number), plan in missing.items()]
         errors: dict[str, RolloutError] = {}
-        for start in range(0, len(queue), self.options.batch):
-            batch = queue[start : start + self.options.batch]
+        for start in range(0, len(queue), self.batch):
+            batch = queue[start : start + self.batch]
             self._sample([each for each in batch if each[1].key not in errors], errors)
         return [self._rollouts(plan, errors) for plan in plans]
 

@@ -18,13 +18,10 @@ import msgspec
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.question_list import questions_in
 from rag_rewards.errors import UsageError
-from rag_rewards.files.output import Output, refuse_second_run
 from rag_rewards.files.sinks import Spool
-from rag_rewards.files.sources import open_source
-from rag_rewards.selection.card import write_card
 from rag_rewards.selection.models import SelectionModels
 from rag_rewards.selection.options import SelectOptions
-from rag_rewards.selection.questions import ErrorLog, Question, Questions
+from rag_rewards.selection.questions import Question
 from rag_rewards.selection.rules import (
     Likelihood,
     Rules,
@@ -32,26 +29,21 @@ from rag_rewards.selection.rules import (
     draw,
     windows,
 )
+from rag_rewards.selection.run import Run, RunCounts, open_run, write_card
 
 
 @dataclass
-class SelectResult:
+class SelectResult(RunCounts):
     """The counts of a selection. `steps` are the rules, then the training set, then the sample."""
 
     rows: int = 0
     read: int = 0
     written: int = 0
-    rows_in_error: int = 0
     steps: list[tuple[str, int, int]] = field(default_factory=list)
     unsuitable: Counter[str] = field(default_factory=Counter)
     """Questions that the training set cannot use, by reason."""
     windows: dict[str, int] = field(default_factory=dict)
     """Written questions by the range of their pass rate."""
-    first_error: str = ""
-    new_texts: int = 0
-    """Texts that the policy wrote in this run."""
-    stored_texts: int = 0
-    """Texts of earlier runs that were used again."""
 
 
 def select(options: SelectOptions) -> SelectResult:
@@ -68,31 +60,14 @@ def select(options: SelectOptions) -> SelectResult:
         unique=options.unique,
         excluded=questions_in(options.exclude) if options.exclude else frozenset(),
     )
-    refuse_second_run(options.output)
-    with contextlib.ExitStack() as stack:
-        models = SelectionModels(options.scoring_recipe, options.models, options.purpose)
-        stack.callback(models.close)
-        source = stack.enter_context(
-            contextlib.closing(open_source(options.source, options.columns))
-        )
-        # The lock of the output also protects the errors file.
-        output = stack.enter_context(Output(options.output))
-        errors = stack.enter_context(contextlib.closing(ErrorLog(options.errors)))
-        questions = Questions(
-            *(source, errors, models.row_scorer, options.right_at),
-            *(options.group_size, options.sort),
-        )
-        run = _Selection(options, rules, questions, output, models)
-        stack.enter_context(contextlib.closing(run.spool))
-        run.survey()
-        run.write()
-    write_card(
-        *("select", options.source, options.output),
-        options.settings,
-        _facts(run.result, models),
-        counts(run.result),
-    )
-    return run.result
+    with open_run(options, options.scoring_recipe, options.purpose) as run:
+        selection = _Selection(options, rules, run)
+        with contextlib.closing(selection.spool):
+            selection.survey()
+            selection.write()
+        facts = _facts(selection.result, run.models)
+    write_card("select", options, options.settings, facts, counts(selection.result))
+    return selection.result
 
 
 def _facts(result: SelectResult, models: SelectionModels) -> dict[str, Any]:
@@ -121,9 +96,7 @@ class _Selection:
 
     options: SelectOptions
     rules: Rules
-    questions: Questions
-    output: Output
-    models: SelectionModels
+    run: Run
     result: SelectResult = field(default_factory=SelectResult)
     spool: Spool = field(default_factory=Spool)
     prompt_types: set[type] = field(default_factory=set)
@@ -132,19 +105,18 @@ class _Selection:
 
     def __post_init__(self) -> None:
         self.conditions: list[SelectionStep] = self.rules.steps()
-        scorer = self.models.scorer
+        scorer = self.run.models.scorer
         # A curriculum has several output forms: the signature of a row names its recipe.
         is_single = scorer is not None and len(scorer.recipes) == 1
         self.maker = self.options.maker(scorer.recipes[0] if scorer and is_single else None)
         self.numbers = [array("q") for _ in self.rules.windows or (None,)]
         """Numbers of the suitable questions by window."""
+        self.questions = self.run.questions()
 
     def survey(self) -> None:
         """Store the output of each question that passes all steps."""
         after = 0
-        candidates = self.models.with_texts(
-            self.candidates(), self.options.samples, self.options.sampling, self.questions.errors
-        )
+        candidates = self.run.with_texts(self.candidates(), self.options.sampling)
         for (number, window), question in candidates:
             lines = self.lines(question)
             if isinstance(lines, Problem):
@@ -156,13 +128,8 @@ class _Selection:
         steps = [(step.name, step.before, step.after) for step in self.conditions]
         if self.options.make:
             steps.append((f"suitable for {self.options.make}", self.passed, after))
-        errors = self.questions.errors
-        self.result.steps = steps
-        self.result.rows, self.result.rows_in_error = self.questions.rows, errors.rows
-        self.result.first_error = errors.first
-        if (sampler := self.models.sampler) is not None:
-            self.result.new_texts = sampler.new_responses
-            self.result.stored_texts = sampler.stored_responses
+        self.result.steps, self.result.rows = steps, self.questions.rows
+        self.run.count(self.result)
 
     def candidates(self) -> Iterator[tuple[tuple[int, int], Question]]:
         """Yield the questions that pass all conditions, with number and position of the window."""
@@ -212,9 +179,8 @@ class _Selection:
             raise UsageError(self.no_question_message())
         try:
             for line in self.spool.lines(frozenset(sampled)):
-                self.output.write(line)
-            self.questions.errors.close()
-            self.output.commit()
+                self.run.output.write(line)
+            self.run.commit()
         except OSError as error:
             raise UsageError(f"cannot write {options.output}: {error.strerror or error}") from None
         result.written = len(sampled)
@@ -241,6 +207,4 @@ def counts(result: SelectResult) -> list[str]:
     lines = [f"{name}: {before:,} → {after:,}" for name, before, after in result.steps]
     lines += [f"pass rate in {name}: {n:,}" for name, n in result.windows.items()]
     lines += [f"unsuitable: {reason}: {n:,}" for reason, n in result.unsuitable.most_common()]
-    if result.rows_in_error:
-        lines.append(f"{result.rows_in_error:,} rows in error, the first: {result.first_error}")
-    return lines
+    return lines + result.error_lines

@@ -22,7 +22,6 @@ from rag_rewards.groups import Groups
 from rag_rewards.metrics.measurement import MetricNeeds
 from rag_rewards.metrics.metric import read_answer
 from rag_rewards.metrics.trust_score import MAX_CITATIONS, TrustScore, is_answerable
-from rag_rewards.prompts import Prompt
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.selection.questions import ScoredRollout
 from rag_rewards.selection.training_source import TrainingSource
@@ -167,26 +166,25 @@ class TrustAlignScorer:
         return Score(-severity, errors, float(severity == 0), details)
 
 
+def text_request(row: Rollout) -> Rollout | None:
+    """Return the question, if a preferred response to it requires a text, otherwise None.
+
+    Raises RolloutError for a row without the gold data.
+    """
+    if not is_answerable(row) or row.answer_kind == "list":
+        return None
+    _supported(row)
+    return question_only(row)
+
+
 @dataclass(frozen=True)
 class GoldAnswerScorer:
     """Scores texts with numbered gold answers by the cited responses that are made from them.
 
-    `prompt` requests such a text. The detail `assembled` of a score contains the response.
+    The detail `assembled` of a score contains the response.
     """
 
     scorer: TrustAlignScorer
-    prompt: Prompt
-    keeps_responses = True
-
-    def request(self, row: Rollout) -> Rollout | None:
-        """Return the question, if a preferred response to it requires a text.
-
-        Raises RolloutError for a row without the gold data.
-        """
-        if not is_answerable(row) or row.answer_kind == "list":
-            return None
-        _supported(row)
-        return question_only(row)
 
     def score_each(
         self, rollouts: Sequence[Rollout | RolloutError], groups: Groups | None = None

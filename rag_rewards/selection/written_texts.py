@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from rag_rewards.errors import RolloutError, RowError
-from rag_rewards.groups import first_error
+from rag_rewards.groups import Groups, first_error
 from rag_rewards.prompts import Prompt
-from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout
-from rag_rewards.selection.questions import ErrorLog, Question, ScoresRollouts, question_of
+from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, ScoreOrError
+from rag_rewards.selection.questions import ErrorLog, Question, question_of
 from rag_rewards.selection.sampling import Sampler
 
 K = TypeVar("K")
 
 
-class TextScorer(ScoresRollouts, Protocol):
-    """Scores the texts of a policy, by the responses that contain them."""
+@dataclass(frozen=True)
+class TextScorer:
+    """How the texts of a policy are requested and scored.
 
-    @property
-    def prompt(self) -> Prompt:
-        """The prompt that requests a text, for rows without a prompt."""
-        ...
+    prompt           requests a text for a row without a prompt
+    score_each       scores the responses of a group that contain the texts
+    request          returns the row for whose prompt a text is sampled, or None if a question needs
+                     no text. It raises RolloutError for a row that lacks data. By default, the row
+    keeps_responses  whether the responses of a question are kept beside its texts
+    """
 
-    @property
-    def keeps_responses(self) -> bool:
-        """Whether the responses of a question are kept beside its texts."""
-        ...
-
-    def request(self, row: Rollout) -> Rollout | None:
-        """Return the row for whose prompt a text is sampled, or None if a question needs no text.
-
-        Raises RolloutError for a row that lacks data.
-        """
-        ...
+    prompt: Prompt
+    score_each: Callable[[Sequence[Rollout | RolloutError], Groups], Sequence[ScoreOrError]]
+    request: Callable[[Rollout], Rollout | None] = lambda row: row
+    keeps_responses: bool = False
 
 
 def without_response(row: Rollout, response: str = "") -> Rollout:
@@ -69,9 +65,9 @@ class TextSampler:
 
     def __call__(self, questions: Iterable[tuple[K, Question]]) -> Iterator[tuple[K, Question]]:
         """Yield each key and its question with the texts among its responses."""
-        options = self.sampler.options
+        size = max(1, self.sampler.batch // self.sampler.options.samples)
         waiting = iter(questions)
-        while batch := list(islice(waiting, max(1, options.batch // options.samples))):
+        while batch := list(islice(waiting, size)):
             results = self._sample([question for _, question in batch])
             for (key, question), result in zip(batch, results, strict=True):
                 if isinstance(result, Question):

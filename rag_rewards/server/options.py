@@ -13,29 +13,32 @@ _POSITIVE = "max_body max_row max_rows deadline batch_rows in_flight breaker_sec
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestLimits:
-    """The limits of a request."""
+class RequestOptions:
+    """The limits of a request, and the response to an invalid row."""
 
     max_body: float = 16
     """Maximum size of a request body, in MiB."""
-    max_row: float = 4
-    """Maximum size of a row, in MiB."""
     max_rows: int = 1024
     """Maximum number of rows in a request."""
     deadline: float = 120.0
     """Maximum time of a request, in seconds."""
     batch_ms: float = 5.0
     """Maximum time, in milliseconds, that a request waits for further requests to form a batch."""
+    error_value: float | None = None
+    """Value that POST /openrlhf returns for an invalid row. By default, it returns an error. The
+    failure of a model is always an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions(RequestOptions):
+    """The settings of a server. A limit of memory that is exceeded is answered with 503."""
+
+    max_row: float = 4
+    """Maximum size of a row, in MiB."""
     breaker_failures: int = 10
     """Number of consecutive failures of a model server that make requests fail at once; 0: none."""
     breaker_seconds: float = 5.0
     """Minimum duration of these failures, and time until the server is tried again, in seconds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions(RequestLimits):
-    """The settings of a server. A limit of memory that is exceeded is answered with 503."""
-
     token: str | None = None
     """Required token; None for no authentication."""
     batch_rows: int = 256
@@ -46,9 +49,6 @@ class ServerOptions(RequestLimits):
     """Maximum number of rollouts that wait for a model."""
     max_pending: int = 128 << 20
     """Maximum size of the requests that are received, wait or are scored, in bytes."""
-    error_value: float | None = None
-    """Value that POST /openrlhf returns for an invalid row; None for an error. The failure of a
-    model is always an error."""
     logs_requests: bool = False
     """Whether to log each request."""
     dump: RolloutDump | None = None

@@ -13,7 +13,21 @@ from pathlib import Path
 import describe
 import pytest
 
+from rag_rewards.cli.entry import MODEL_SETTINGS
+from rag_rewards.removed_options import removed_option
+
 RELEASED = json.loads(Path(__file__).with_name("public-names.json").read_text("utf-8"))
+
+
+def is_removed_option(key: str) -> bool:
+    """Return whether a key such as `option score --dtype` is that of a removed option."""
+    kind, command, option = (*key.split(" "), "")[:3]
+    name = option.lstrip("-").replace("-", "_")
+    return kind == "option" and any(
+        (each in MODEL_SETTINGS and command != "prepare") or removed_option(each, command)
+        for each in (name, name.removeprefix("no_"))
+    )
+
 
 ASK = "`undecided` says which answers a judge decides on: the rules give no certainty"
 UNDECIDED = "`undecided` says what decides on an answer, in place of `strict` and `certainty`"
@@ -36,32 +50,13 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "class rag_rewards.rewards.MaskedAnswer": SPELLING,
     "class rag_rewards.rewards.Relevance": "`tags` is optional",
     "class rag_rewards.rewards.TagCount": "`tags` is optional",
-    "option evaluate --resume": "evidence in the rows and `--judge-cache` are in its place",
-    "option evaluate --label": "`calibrate --label` is in its place",
-    "option evaluate -l": "`calibrate --label` is in its place",
-    "option evaluate --label-threshold": "`calibrate --label-threshold` is in its place",
-    **dict.fromkeys(
-        (
-            "option calibrate --repeat",
-            "option calibrate --temperature",
-            "option calibrate --prices",
-        ),
-        "columns with several verdicts are in their place",
-    ),
-    **dict.fromkeys(
-        ("option calibrate --swap", "option calibrate --no-swap"),
-        "`--judge-checks always` is in its place",
-    ),
-    "option calibrate --svg": "the JSON contains the reliability curve",
-    "option init --nodes": "the page on clusters has the settings and the commands",
-    "option evaluate --track": "`evaluate -o FILE` writes what a tracker logs",
-    "option score --track": "`evaluate -o FILE` writes what a tracker logs",
     "route POST /": "a request to it is still refused with the names of the routes",
     "function rag_rewards_adapters.skyrl.SkyRLRecipe.advantages": (
         "the generator computes the advantages, and its output contains them"
     ),
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",
     "function rag_rewards.rewards.lazy_names": "never was a public name",
+    **{key: "an error names what replaces it" for key in RELEASED if is_removed_option(key)},
     **dict.fromkeys(
         (
             f"value rag_rewards_adapters.{name}"
@@ -72,10 +67,6 @@ CHANGES: dict[str, str] = dict.fromkeys(
         ),
         "never was a public name: the stub has the public names",
     ),
-    **{
-        f"option {command} --attention": "the policy chooses its method of scoring"
-        for command in "audit calibrate explain init probe score select serve".split()
-    },
 }
 """Accepted removals and changes: the key of the description, and the reason."""
 

@@ -83,7 +83,14 @@ def test_an_unknown_option_before_the_file_is_named(cli, command):
 
 
 def test_the_value_of_an_option_may_begin_with_a_hyphen(cli):
-    options = ["--model", "nowhere", "--document-form", "- {text}", "--document-separator", "---"]
+    options = [
+        "--model",
+        "nowhere",
+        "--set",
+        "models.document_form=- {text}",
+        "--set",
+        "models.document_separator=---",
+    ]
     error = cli("score", EXAMPLE, "-r", "ctrl-rag", *options, code=2).err
     assert "document" not in error
     assert "nowhere" in error

@@ -34,11 +34,16 @@ def rows(tmp_path):
 
 
 def options_with(model, *further):
-    return ["-r", "ctrl-rag", "--model", model, "--dtype", "float32", *further]
+    return ["-r", "ctrl-rag", "--model", model, "--set", "models.dtype=float32", *further]
 
 
 def test_line_breaks_in_a_form_are_escaped(cli, model, rows, tmp_path):
-    form = ["--document-form", r"{label}. {title}:\n{text}", "--document-separator", r"\n"]
+    form = [
+        "--set",
+        r"models.document_form={label}. {title}:\n{text}",
+        "--set",
+        r"models.document_separator=\n",
+    ]
     out = tmp_path / "out.jsonl"
     cli("score", rows, "-o", out, *options_with(model, *form), "--keep-evidence", code=0)
     scored = [json.loads(line) for line in out.read_text().splitlines()]
@@ -63,8 +68,13 @@ def test_a_prompt_template_is_the_prompt_of_rows_without_a_prompt(cli, model, ro
     bare = tmp_path / "bare.jsonl"
     lines = [json.dumps(row | {"prompt": None, "question": "city"}) + "\n" for row in own]
     bare.write_text("".join(lines))
-    form = ["--document-form", r"{label}. {title}:\n{text}", "--document-separator", r"\n"]
-    options = options_with(model, *form, "--prompt-template", template)
+    form = [
+        "--set",
+        r"models.document_form={label}. {title}:\n{text}",
+        "--set",
+        r"models.document_separator=\n",
+    ]
+    options = options_with(model, *form, "--set", f"models.prompt_template={template}")
     effects = []
     for each in (rows, bare):
         cli("score", each, "-o", out, *options, "--keep-evidence", code=0)
@@ -84,14 +94,17 @@ def test_a_prompt_template_is_the_prompt_of_rows_without_a_prompt(cli, model, ro
     ("options", "message"),
     [
         (
-            ["--model", "x", "--document-form", "{label}"],
+            ["--model", "x", "--set", "models.document_form={label}"],
             "the form of a document must contain {text}",
         ),
-        (["--model", "x", "--document-form", "{text} {body}"], "found '{text} {body}'"),
-        (["--document-form", "{text}"], "of --model: set --model"),
-        (["--document-separator", ""], "of --model: set --model"),
-        (["--prompt-template", __file__], "unknown placeholder"),
-        (["--model", "x", "--prompt-template", "none"], "cannot be read: none: No such file"),
+        (["--model", "x", "--set", "models.document_form={text} {body}"], "found '{text} {body}'"),
+        (["--set", "models.document_form={text}"], "of --model: set --model"),
+        (["--set", "models.document_separator="], "of --model: set --model"),
+        (["--set", f"models.prompt_template={__file__}"], "unknown placeholder"),
+        (
+            ["--model", "x", "--set", "models.prompt_template=none"],
+            "cannot be read: none: No such file",
+        ),
     ],
 )
 def test_invalid_forms(cli, rows, options, message):

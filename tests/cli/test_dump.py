@@ -91,7 +91,7 @@ def test_commands_keep_the_groups_of_two_runs_apart(tmp_path: Path, cli: Any):
     assert len(rows_of(chosen)) == 1
     card = chosen.with_name("chosen.jsonl.card.md").read_text("utf-8")
     assert card.count("- file: rollouts.") == 2
-    metrics = json.loads(cli("evaluate", pattern, "-m", "reward", "--by", "run", "--json").out)
+    metrics = json.loads(cli("evaluate", pattern, "-m", "reward", "--by", "run", "-o", "-").out)
     assert len(metrics["runs"][0]["by"]["run"]) == 2
 
 

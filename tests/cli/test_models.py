@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import read_rows
 
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
@@ -36,24 +37,28 @@ def write(path, rows):
     return str(path)
 
 
-def read(path):
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
 def test_ctrl_rag_with_a_model_and_with_its_evidence(cli, model, tmp_path):
     source = write(tmp_path / "in.jsonl", rows_of("ctrl-rag", "logprobs"))
     out = tmp_path / "out.jsonl"
-    options = ["--recipe", "ctrl-rag", "--model", model, "--dtype", "float32", "--keep-evidence"]
+    options = [
+        "--recipe",
+        "ctrl-rag",
+        "--model",
+        model,
+        "--set",
+        "models.dtype=float32",
+        "--keep-evidence",
+    ]
     result = cli("score", source, "-o", str(out), *options)
     assert result.code == 0, result.err
     assert "% reused" in result.err
-    scored = read(out)
+    scored = read_rows(out)
     assert all(row["reward"] is not None for row in scored)
     assert all(len(row["logprobs"]["full"]) == row["details"]["tokens"] for row in scored)
     assert '"models":{"policy":"transformers qwen2 float32 ' in scored[0]["signature"]
     again = tmp_path / "again.jsonl"
     assert cli("score", str(out), "-o", str(again), "--recipe", "ctrl-rag").code == 0
-    assert [row["reward"] for row in read(again)] == [row["reward"] for row in scored]
+    assert [row["reward"] for row in read_rows(again)] == [row["reward"] for row in scored]
 
 
 def test_scoring_is_deterministic(cli, model, tmp_path):
@@ -78,7 +83,7 @@ def test_lear_with_a_model(cli, model, tmp_path):
     )
     assert result.code == 0, result.err
     assert "tokens generated" in result.err
-    assert any(row.get("masked_answers") for row in read(out))
+    assert any(row.get("masked_answers") for row in read_rows(out))
 
 
 def test_a_row_above_the_context_length_is_an_error_or_truncated(cli, model, tmp_path):
@@ -88,13 +93,24 @@ def test_a_row_above_the_context_length_is_an_error_or_truncated(cli, model, tmp
     out = tmp_path / "out.jsonl"
     result = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model)
     assert result.code == 3
-    (record,) = read(f"{out}.errors.jsonl")
+    (record,) = read_rows(f"{out}.errors.jsonl")
     assert record["error"]["type"] == "DataError"
     assert (
         "more than the model's maximum of 4,096; the option `truncate` drops non-supporting "
         "documents" in record["error"]["message"]
     )
-    result = cli("score", source, "-o", str(out), "-r", "ctrl-rag", "--model", model, "--truncate")
+    result = cli(
+        "score",
+        source,
+        "-o",
+        str(out),
+        "-r",
+        "ctrl-rag",
+        "--model",
+        model,
+        "--set",
+        "models.truncate=true",
+    )
     assert result.code == 0, result.err
 
 
@@ -110,7 +126,7 @@ def test_similarity_without_a_policy(cli, tmp_path):
     )
     assert result.code == 0, result.err
     assert "pairs" in result.err
-    assert '"similarity":' in read(out)[0]["signature"]
+    assert '"similarity":' in read_rows(out)[0]["signature"]
 
 
 @pytest.mark.parametrize(
@@ -125,13 +141,16 @@ def test_similarity_without_a_policy(cli, tmp_path):
         ),
         (["--model", "x", "--workers", "2"], "--workers must be 1 when models are set"),
         (["--judge", "http://127.0.0.1:9/v1"], "--judge requires --judge-model"),
-        (["--truncate"], "--truncate shortens the prompts of --model"),
-        (["--model", "x", "--token-budget", "3"], "--token-budget must be at least 256"),
-        (["--model", "x", "--dtype", "int4"], "dtype must be one of"),
+        (
+            ["--set", "models.truncate=true"],
+            "--set models.truncate shortens the prompts of --model",
+        ),
+        (["--model", "x", "--set", "models.token_budget=3"], "token_budget must be at least 256"),
+        (["--model", "x", "--set", "models.dtype=int4"], "dtype must be one of"),
         (
             ["--model", "x", "--attention", "flashinfer"],
             "there is no option --attention since version 0.8.0: remove it; the policy chooses its "
-            "method of scoring, and --token-budget limits its memory",
+            "method of scoring, and --set models.token_budget limits its memory",
         ),
     ],
 )
@@ -152,12 +171,12 @@ def test_an_unreachable_judge_is_an_error_of_the_rows_that_need_it(cli, tmp_path
     rows[0]["group"], rows[1]["group"] = "a", "b"  # a failure of a model fails its group
     source = write(tmp_path / "in.jsonl", rows[:2])
     out = tmp_path / "out.jsonl"
-    judge = ["--judge", unused_address, "--judge-model", "m", "--judge-retries", "0"]
+    judge = ["--judge", unused_address, "--judge-model", "m", "--set", "models.judge_retries=0"]
     result = cli("score", source, "-o", str(out), "-r", "truthrl", *judge)
     assert result.code == 3, result.err
-    (record,) = read(f"{out}.errors.jsonl")
+    (record,) = read_rows(f"{out}.errors.jsonl")
     assert (record["line"], record["error"]["type"]) == (1, "BackendError")
-    assert [row["reward"] for row in read(out)] == [1.0]
+    assert [row["reward"] for row in read_rows(out)] == [1.0]
 
 
 def test_verdicts_are_cached(cli, tmp_path):
@@ -176,7 +195,7 @@ def test_verdicts_are_cached(cli, tmp_path):
         assert len(server.requests) == count
     assert f"judge: {count} requests · 0 from the cache · {110 * count} tokens" in first.err
     assert f"judge: 0 requests · {count} from the cache" in again.err
-    scored = read(out)
+    scored = read_rows(out)
     assert [row["verdicts"] for row in scored] == [{"outcome": 1}] * 2
     assert '"judge":"openai:m prompt=' in scored[0]["signature"]
 
@@ -190,4 +209,6 @@ def test_citations_checked_by_an_entailment_model(cli, tmp_path):
     result = cli("score", source, "-o", out, "-r", "ground-grpo", "--nli", nli, "--keep-evidence")
     assert result.code == 0, result.err
     assert "pairs" in result.err
-    assert any(0.0 < pair["entailment"] < 1.0 for row in read(out) for pair in row.get("nli", ()))
+    assert any(
+        0.0 < pair["entailment"] < 1.0 for row in read_rows(out) for pair in row.get("nli", ())
+    )

@@ -1,84 +1,62 @@
-"""Options are generated from the fields of dataclasses."""
+"""Options are generated from the fields of dataclasses; the help shows the main ones."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
-from typing import Any
 
 import pytest
+from cyclopts.argument import Argument
 
 from rag_rewards.cli.app import COMMANDS, make_app
-from rag_rewards.cli.entry import flag
-from rag_rewards.cli.options import ModelGroups
-from rag_rewards.errors import OptionError
-from rag_rewards.models.model_options import (
-    EncoderOptions,
-    JudgeOptions,
-    ModelOptions,
-    PolicyOptions,
-)
+from rag_rewards.cli.entry import MODEL_SETTINGS, flag
+from rag_rewards.cli.recipe_options import RecipeOptions
+from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.models.model_options import ModelChoice, ModelOptions, ModelSettings
+from rag_rewards.removed_options import REMOVED_OPTIONS
 
-MODEL_FLAGS = {flag(field.name): field for field in fields(ModelOptions)}
-WITH_MODELS = {"score", "audit", "calibrate", "explain", "serve", "init", "probe"}
-
-NAMES = {
-    "score": "--output -o --recipe -r --set --config --hardened --workers --keep-evidence "
-    "--on-error --group-size --sort --progress --no-progress --table --jsonl "
-    "--output-format",
-    "recipes": "--json",
-    "replay": "--recipe -r --set --config --hardened --base --group-size --sort --show --json",
-    "audit": "--recipe -r --set --config --hardened --attack --train --steps --seed --format "
-    "--start --progress --no-progress --json",
-    "evaluate": "--metrics -m --config --by --questions --output -o "
-    "--json --resamples --seed --nli --device --judge --judge-model --judge-cache "
-    "--judge-retries",
-    "calibrate": "--label -l --label-threshold --column -c --metrics --metric -m --score --claims "
-    "--max-false-positive-rate --threshold --by --lengths --resamples --seed --threshold-file "
-    "--output -o --json --recipe -r --set --config --hardened --group-size --sort --progress "
-    "--no-progress",
-    "explain": "--id --output -o --svg --recipe -r --set --config --hardened --json",
-    "report": "--output -o --recipe -r --set --config --hardened --title --label "
-    "-l --label-threshold",
-    "serve": "--recipe -r --set --config --hardened --host --port --token-file --max-body "
-    "--max-row --max-rows --deadline --batch-ms --breaker-failures --breaker-seconds "
-    "--on-error --error-value --log-format --log-requests --traces",
-    "init": "--recipe -r --policy --data --validation --output -o --components --set --config "
-    "--hardened",
-    "doctor": "--json",
-    "prepare": "--output -o --recipe -r --prompt --dialect --no-documents --prompt-template "
-    "--document-form --document-separator --trainer -t --preset --sample --unanswerable --seed "
-    "--order --top --noise --noise-to --noise-from --find-answers --documents-from "
-    "--answer-in-documents --pages --document-pool --split --progress --no-progress",
-    "probe": "--output -o --recipe -r --set --config --hardened --samples --temperature "
-    "--top-p --max-tokens --stop --seed --batch --keep-rollouts --right-at --group-size --sort "
-    "--progress --no-progress",
-    "select": "--output -o --recipe -r --set --config --hardened --pass --std-of --min-std "
-    "--min-spread --min-samples --right-at --unique --exclude --sample --seed --rollouts "
-    "--make --style --group-size --sort",
+REQUIRED = {
+    "init": ("trl",),
+    "serve": (),
+    "prepare": ("rows", "rows.jsonl", "-o", "x.jsonl", "-r", "arena"),
+    "select": ("rows.jsonl", "-o", "x.jsonl"),
+    "probe": ("rows.jsonl", "-o", "x.jsonl"),
+    "report": ("rows.jsonl", "-o", "x.html"),
+    "calibrate": ("rows.jsonl", "--label", "human"),
 }
-"""The options of version 0.1.0 besides those of models."""
+"""The arguments without which a command does not read the others."""
+MAX_OPTIONS, MAX_SHOWN = 270, 15
 
 
-def arguments_of(command: str) -> dict[str, Any]:
+def arguments_of(command: str) -> dict[str, Argument]:
     """Return the arguments of a command by each of their names."""
     collection = make_app()[command].assemble_argument_collection(parse_docstring=True)
     return {name: argument for argument in collection for name in argument.names}
 
 
-def test_all_commands_are_listed():
-    assert NAMES.keys() == COMMANDS.keys()
+def options_in(text: str) -> set[str]:
+    """Return the options that a help lists in its panels."""
+    panels = [line for line in text.splitlines() if line.startswith("│")]
+    return {option for line in panels for option in re.findall(r"^│[ *]+(--[a-z-]+)", line)}
 
 
-@pytest.mark.parametrize("command", NAMES)
-def test_every_option_keeps_its_name(command):
-    assert set(NAMES[command].split()) <= arguments_of(command).keys()
+def test_the_number_of_options():
+    collections = [make_app()[command].assemble_argument_collection() for command in COMMANDS]
+    names = [each.name for collection in collections for each in collection]
+    assert sum(name.startswith("--") for name in names) <= MAX_OPTIONS
 
 
-@pytest.mark.parametrize("command", sorted(WITH_MODELS))
-def test_model_options_have_the_names_and_defaults_of_their_fields(command):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_shows_the_main_options_and_help_all_shows_all(cli, command):
     arguments = arguments_of(command)
-    for name, field in MODEL_FLAGS.items():
-        assert arguments[name].field_info.default == field.default
+    every = {each.name for name, each in arguments.items() if name.startswith("--")}
+    main = set(COMMANDS[command].options.split()) or every
+    assert main <= every
+    assert len(main) <= MAX_SHOWN
+    short = cli(command, "--help", code=0).out
+    assert options_in(short) == main
+    assert ("--help-all" in short) == (main < every)
+    assert options_in(cli(command, "--help-all", code=0).out) == every
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -94,24 +72,102 @@ def test_the_summary_of_a_command_equals_its_docstring(command):
     assert function.__doc__.splitlines()[0] == COMMANDS[command].summary
 
 
+def test_every_command_has_the_options_of_models_or_none():
+    names = {flag(each.name): each.default for each in fields(ModelChoice)}
+    with_models = set()
+    for command in COMMANDS:
+        arguments = arguments_of(command)
+        if "--model" in arguments:
+            with_models.add(command)
+            assert {name: arguments[name].field_info.default for name in names} == names
+    assert with_models == set(COMMANDS) - {"recipes", "replay", "report", "doctor", "prepare"}
+
+
 def test_the_help_groups_options(cli):
     text = cli("score", "--help", code=0).out
-    panels = ("Input and output", "Recipe", "Groups", "Models", "Judge")
+    panels = ("Input and output", "Recipe", "Models")
     assert [text.index(panel) for panel in panels] == sorted(text.index(p) for p in panels)
 
 
-def test_groups_of_options_become_model_options():
-    policy = PolicyOptions(model="folder", device="cpu", document_separator="\\n")
-    encoders, judge = EncoderOptions(nli="nli"), JudgeOptions(judge_retries=2)
-    options = ModelGroups(policy=policy, encoders=encoders, judge=judge).options()
-    expected = ModelOptions(
-        model="folder", device="cpu", document_separator="\n", nli="nli", judge_retries=2
+# --- settings of models --------------------------------------------------------------------------
+
+
+def test_settings_of_models_are_in_set_and_in_the_config_file(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("threshold: null\nmodels: {dtype: float16, judge_retries: 3, nli: other}\n")
+    recipe = RecipeOptions(
+        recipe="ctrl-rag",
+        config=config,
+        set=[
+            *(r"models.document_separator=\n", "models.document_form={text}", "accuracy.extra=1"),
+            *("models.judge_retries=2", "models.truncate=true"),
+        ],
     )
-    assert options == expected
+    assert recipe.spec().settings == {"threshold": None, "accuracy.extra": 1}
+    chosen = ModelChoice(model="folder", nli="nli")
+    assert chosen.options(recipe.models) == ModelOptions(
+        model="folder",
+        nli="nli",
+        dtype="float16",
+        judge_retries=2,
+        truncate=True,
+        document_form="{text}",
+        document_separator="\n",
+    )
+
+
+def test_a_config_file_can_have_settings_of_models_only(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("models: {judge_retries: 3}\n")
+    recipe = RecipeOptions(config=config)
+    assert recipe.optional_spec() is None
+    assert recipe.models == {"judge_retries": 3}
+    config.write_text("models: [3]\n")
+    with pytest.raises(UsageError, match="models must be a mapping"):
+        RecipeOptions(config=config).spec(required=False)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("models.token_budget=many", "--set models.token_budget: Expected `int | null`"),
+        ("models.dtyp=float32", "unknown option 'dtyp'; did you mean 'dtype'?"),
+        ("models.dtype", "--set expects KEY=VALUE, found"),
+    ],
+)
+def test_invalid_settings_of_models(cli, pair, message):
+    assert message in cli("audit", "-r", "arena", "--set", pair, code=2).err
+
+
+def test_settings_of_models_are_for_commands_with_models(cli, write, arena):
+    failed = cli("replay", write([arena()]), "-r", "arena", "--set", "models.dtype=x", code=2)
+    assert "replay uses no models" in failed.err
+
+
+# --- removed options -----------------------------------------------------------------------------
+
+
+def test_the_settings_of_models_are_known_to_the_entry_point():
+    assert {each.name for each in fields(ModelSettings)} == MODEL_SETTINGS
+
+
+@pytest.mark.parametrize("name", [each for each in REMOVED_OPTIONS if "." in each])
+def test_each_removed_option_has_a_message(cli, name):
+    command, _, option = name.partition(".")
+    written = f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}"
+    for words in ((written, "2"), (f"{written}=2",)):
+        message = cli(command, *REQUIRED.get(command, ("rows.jsonl",)), *words, code=2).err
+        assert f"there is no option {written} since version 0.8.0: " in message
+
+
+@pytest.mark.parametrize("option", ["--progress", "--attention=plain", "--dtype", "--truncate"])
+def test_options_that_several_commands_had(cli, option):
+    message = cli("score", "rows.jsonl", "-r", "arena", option, code=2).err
+    assert f"there is no option {option.partition('=')[0]} since version 0.8.0: " in message
 
 
 def test_an_error_names_the_option_of_the_command_line(cli):
     result = cli("audit", "-r", "arena", "--judge", "http://localhost:1/v1", code=2)
     assert "--judge requires --judge-model" in result.err
     with pytest.raises(OptionError, match=r"^judge requires judge_model"):
-        ModelGroups(judge=JudgeOptions(judge="http://localhost:1/v1")).options()
+        ModelChoice(judge="http://localhost:1/v1").options()

@@ -88,7 +88,7 @@ def test_one_command_scores_the_file(cli: Any, tmp_path: Path, name: str, kind: 
         scored = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["correct"] for row in scored] == [1.0, 0.0]
     assert [row["reward"] for row in scored] == [2.0, 1.0]
-    shown = cli("evaluate", path, "--columns", preset, "-m", "em,pass@2", "--json", code=0).out
+    shown = cli("evaluate", path, "--columns", preset, "-m", "em,pass@2", "-o", "-", code=0).out
     em, passed = json.loads(shown)["runs"][0]["metrics"]
     assert em["values"]["em"]["value"] == 0.5
     assert passed["units"] == 1  # both responses are of one prompt

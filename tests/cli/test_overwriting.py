@@ -19,7 +19,7 @@ from rag_rewards.files.output_check import refuse_overwriting
 from rag_rewards.metrics.evaluation import EvaluateOptions
 
 RECIPE = ("--recipe", "--config")
-MODELS = ("--prompt-template",)
+MODELS = ("--set",)
 READ: dict[str, tuple[str, ...]] = {
     "score": ("IN", *RECIPE, *MODELS),
     "recipes": ("NAME",),
@@ -55,12 +55,11 @@ WRITTEN: dict[str, tuple[str, ...]] = {
 }
 """The options of each command that name a file to write."""
 TEXT = (
-    *("--columns", "--set", "--base", "--model", "--backend", "--dtype", "--device", "--adapter"),
-    *("--tokenizer", "--document-form", "--document-separator", "--nli"),
-    *("--nli-tokenizer", "--similarity", "--judge", "--judge-model", "--judge-checks"),
+    *("--columns", "--base", "--model", "--backend", "--device", "--tokenizer", "--nli"),
+    *("--similarity", "--judge", "--judge-model", "--document-form", "--document-separator"),
     *("--ray-address", "--format", "--start", "--metrics", "--by", "--label", "--column"),
-    *("--score", "--lengths", "--prices", "--id", "--title", "--host", "TRAINER", "--policy"),
-    *("--components", "DATASET", "--trainer", "--split", "--prompt", "--dialect", "--preset"),
+    *("--score", "--id", "--title", "--host", "TRAINER", "--policy"),
+    *("--components", "DATASET", "--trainer", "--split", "--prompt", "--preset"),
     *("--documents-from", "--stop", "--pass", "--std-of", "--make", "--style", "--sections"),
 )
 """Arguments with a text, a folder of a model or a URL. `prepare` takes only names of recipes."""
@@ -101,7 +100,8 @@ def options(command: str, kinds: tuple[str, ...] = ("str", "Path")) -> set[str]:
 def test_every_argument_is_in_the_tables(command: str) -> None:
     read, written = set(READ[command]), set(WRITTEN[command])
     own = options(command)
-    assert own - set(TEXT) - {"--recipe"} == (read | written) - {"--recipe"}
+    texts = {*TEXT, "--recipe", "--set"}
+    assert own - texts == (read | written) - texts
     assert written == own & set(OUTPUTS)
 
 
@@ -111,7 +111,9 @@ def test_an_input_is_refused_as_output(cli: Cli, file: Path, command: str, link:
     name = LINKS[link](file)
     for written in WRITTEN[command]:
         for read in READ[command]:
-            value = f"{file}:reward" if read in ("--recipe", "--attack") else file
+            values = {"--set": f"models.prompt_template={file}"}
+            values |= dict.fromkeys(("--recipe", "--attack"), f"{file}:reward")
+            value = values.get(read, file)
             reading = [value] if read == "IN" else [read, value]
             first = ["rows"] if command == "prepare" else []
             message = cli(command, *first, *reading, written, name, code=2).err

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from importlib import import_module
 
 import pytest
-import yaml
+from command_line import card_of, read_rows
 from processes import WAIT_SECONDS
 
 from rag_rewards import __version__
-from rag_rewards.preparation.options import PrepareOptions, presets
+from rag_rewards.preparation.options import presets
 from rag_rewards.signature import Signature
 from rag_rewards.text.normalize import squad
 
@@ -39,22 +40,13 @@ def hotpotqa(tmp_path):
     return write
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def card_of(path):
-    text = path.with_name(path.name + ".card.md").read_text("utf-8")
-    return yaml.safe_load(text.split("---\n")[1]), text
-
-
 def test_output_for_trl(cli, hotpotqa, tmp_path):
     out = tmp_path / "train.jsonl"
     source = hotpotqa([facts(i) for i in range(3)])
     ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
     assert ran.err.splitlines()[0] == f"3 of 3 rows of hotpotqa → {out}"
     assert ran.out == ""
-    first = read(out)[0]
+    first = read_rows(out)[0]
     columns = "prompt id question documents supporting answers answer_kind answerable source_fields"
     assert list(first) == columns.split()
     assert first["supporting"] == ["2", "3"]
@@ -81,7 +73,7 @@ def test_a_recipe_that_is_defined_in_a_file(cli, hotpotqa, tmp_path):
     built_in, own = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for out, recipe in ((built_in, "arena"), (own, f"{tmp_path / 'mine.py'}:mine")):
         cli("prepare", "hotpotqa", source, "-o", out, "-r", recipe, "-t", "trl", code=0)
-    assert read(own) == read(built_in)
+    assert read_rows(own) == read_rows(built_in)
 
 
 def test_output_for_verl(cli, hotpotqa, tmp_path):
@@ -153,12 +145,12 @@ def test_rows_that_are_left_out_are_listed_and_counted(cli, hotpotqa, tmp_path):
         ran.err
     )
     assert "1 left out: duplicate id (first: row 9, id0: same as row 1)" in ran.err
-    dropped = read(tmp_path / "out.jsonl.dropped.jsonl")
+    dropped = read_rows(tmp_path / "out.jsonl.dropped.jsonl")
     assert [row["row"] for row in dropped] == [2, 4, 5, 6, 7, 8, 9]
     assert dropped[5] == {"row": 8, "id": "id7", "reason": missing, "detail": "Nowhere"}
-    card, text = card_of(out)
+    card, text = card_of(out), out.with_name(out.name + ".card.md").read_text("utf-8")
     assert card["counts"]["read"] == 9
-    assert card["counts"]["written"] == len(read(out)) == 2
+    assert card["counts"]["written"] == len(read_rows(out)) == 2
     assert card["counts"]["dropped"][missing] == 2
     assert f"- {missing}: 2 rows omitted" in text
 
@@ -168,7 +160,7 @@ def test_recipes_that_do_not_read_supporting_keep_the_row(cli, hotpotqa, tmp_pat
     rows = [facts(0), facts(1, supporting_facts=[["Elsewhere", 0]])]
     ran = cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "lear", "-t", "trl", code=0)
     assert "1 written without `supporting`: a supporting title is not the title" in ran.err
-    assert [row["supporting"] for row in read(out)] == [["2", "3"], None]
+    assert [row["supporting"] for row in read_rows(out)] == [["2", "3"], None]
 
 
 def test_data_card(cli, hotpotqa, tmp_path):
@@ -181,7 +173,7 @@ def test_data_card(cli, hotpotqa, tmp_path):
         *("--sample", "2", "--seed", "5"),
         code=0,
     )
-    card, text = card_of(out)
+    card, text = card_of(out), out.with_name(out.name + ".card.md").read_text("utf-8")
     assert card["licence"] == "CC BY-SA 4.0"
     assert card["source"] == "https://hotpotqa.github.io"
     assert card["seed"] == 5
@@ -215,7 +207,7 @@ def test_output_without_a_trainer_can_be_scored(cli, write, hotpotqa, tmp_path):
     rows = [facts(0), facts(1, question="Question 0?")]
     cli("prepare", "hotpotqa", hotpotqa(rows), "-o", out, "-r", "arena", "-t", "none", code=0)
     right = "<relevance>[2, 3]</relevance><analysis>x</analysis><answer>answer 0</answer>"
-    rolled = [row | {"response": right} for row in read(out) for _ in range(4)]
+    rolled = [row | {"response": right} for row in read_rows(out) for _ in range(4)]
     scored = cli("score", write(rolled), "-r", "arena", code=0).rows
     assert [row["reward"] for row in scored] == [13.0] * 4 + [2.0] * 4
     assert [row["group"] for row in scored] == ["id0"] * 4 + ["id1"] * 4
@@ -238,11 +230,7 @@ def test_a_seed_determines_the_output(cli, hotpotqa, tmp_path):
     assert run(cli, source, tmp_path / "x.jsonl", *NOISY) == one
     assert (tmp_path / "x.jsonl.card.md").read_bytes() == card
     assert run(cli, source, tmp_path / "x.jsonl", *NOISY, "--seed", "1") != one
-
-
-def test_a_seed_determines_the_output_for_verl(cli, hotpotqa, tmp_path):
     pytest.importorskip("pyarrow")
-    source = hotpotqa([facts(i) for i in range(30)])
     outputs = []
     for _ in range(2):
         out = tmp_path / "x.parquet"
@@ -254,7 +242,7 @@ def test_a_seed_determines_the_output_for_verl(cli, hotpotqa, tmp_path):
 def test_supporting_documents_after_shuffling(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(i) for i in range(30)])
     run(cli, source, tmp_path / "x.jsonl", "--order", "shuffled")
-    rows = read(tmp_path / "x.jsonl")
+    rows = read_rows(tmp_path / "x.jsonl")
     for row in rows:
         titles = {d["id"]: d["title"] for d in row["documents"]}
         number = row["id"].removeprefix("id")
@@ -266,11 +254,11 @@ def test_noise_is_last_unless_shuffled(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(i) for i in range(30)])
     run(cli, source, tmp_path / "x.jsonl", "--noise", "3")
     run(cli, source, tmp_path / "y.jsonl", "--noise-to", "9", "--order", "shuffled")
-    for row in read(tmp_path / "x.jsonl"):
+    for row in read_rows(tmp_path / "x.jsonl"):
         own = f"T{row['id'].removeprefix('id')}."
         assert [d["title"].startswith(own) for d in row["documents"]] == [True] * 4 + [False] * 3
         assert row["supporting"] == ["2", "3"]
-    for row in read(tmp_path / "y.jsonl"):
+    for row in read_rows(tmp_path / "y.jsonl"):
         own = f"T{row['id'].removeprefix('id')}."
         marks = [d["title"].startswith(own) for d in row["documents"]]
         assert (len(marks), sum(marks)) == (9, 4)
@@ -282,9 +270,9 @@ def test_noise_from_a_corpus(cli, hotpotqa, tmp_path, shared):
     corpus = shared / "data/search_r1/corpus_sample.jsonl"
     source = hotpotqa([facts(0)])
     run(cli, source, tmp_path / "x.jsonl", "--noise", "2", "--noise-from", corpus)
-    [row] = read(tmp_path / "x.jsonl")
+    [row] = read_rows(tmp_path / "x.jsonl")
     assert len(row["documents"]) == 6
-    titles = {row["contents"].split('"')[1] for row in read(corpus)}
+    titles = {row["contents"].split('"')[1] for row in read_rows(corpus)}
     assert {d["title"] for d in row["documents"][4:]} <= titles
 
 
@@ -341,12 +329,12 @@ def test_a_share_of_unanswerable_rows(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     arguments = ("prepare", "asqa", source, "-o", out, "-r", "ground-grpo", "-t", "trl")
     cli(*arguments, "--sample", "8", "--unanswerable", "0.5", code=0)
-    assert sum(row["answerable"] for row in read(out)) == 4
+    assert sum(row["answerable"] for row in read_rows(out)) == 4
     ran = cli(*arguments, "--sample", "24", "--unanswerable", "0.5", code=2)
     assert "12 rows are requested, but only 10 are answerable" in ran.err
     cli(*arguments[:-3], "ground-grpo-stage1", "-t", "trl", code=0)
-    assert all(row["answerable"] for row in read(out))
-    assert len(read(out)) == 10
+    assert all(row["answerable"] for row in read_rows(out))
+    assert len(read_rows(out)) == 10
 
 
 # --- prompts -----------------------------------------------------------------------------------
@@ -356,15 +344,15 @@ def test_prompts_with_query_time_and_lists(cli, write, tmp_path, shared):
     out = tmp_path / "out.jsonl"
     crag = shared / "data/crag/dev_data_sample10.jsonl"
     cli("prepare", "crag", crag, "-o", out, "-r", "truthrl", "-t", "trl", code=0)
-    assert read(out)[0]["prompt"][0]["content"].endswith("Query time: 02/28/2024, 10:04:54 PT")
-    assert read(out)[0]["query_time"] == "02/28/2024, 10:04:54 PT"
+    assert read_rows(out)[0]["prompt"][0]["content"].endswith("Query time: 02/28/2024, 10:04:54 PT")
+    assert read_rows(out)[0]["query_time"] == "02/28/2024, 10:04:54 PT"
     nq = shared / "data/nq/nq_open_oracle_first25.jsonl"
     cli("prepare", "nq", nq, "-o", out, "-r", "truthrl", "-t", "trl", code=0)
-    assert "uery time" not in read(out)[0]["prompt"][0]["content"]
+    assert "uery time" not in read_rows(out)[0]["prompt"][0]["content"]
     docs = [{"title": "T", "text": "t", "answers_found": [1]}]
     source = write([{"question": "Q?", "answers": [["a"]], "docs": docs}])
     cli("prepare", "qampari", source, "-o", out, "-r", "ground-grpo", "-t", "trl", code=0)
-    assert "separated by commas" in read(out)[0]["prompt"][0]["content"]
+    assert "separated by commas" in read_rows(out)[0]["prompt"][0]["content"]
 
 
 def test_find_answers(cli, write, tmp_path):
@@ -375,7 +363,7 @@ def test_find_answers(cli, write, tmp_path):
     ran = cli(*arguments, code=2)
     assert "unknown whether the documents contain an answer" in ran.err
     cli(*arguments, "--find-answers", code=0)
-    [row] = read(out)
+    [row] = read_rows(out)
     assert (row["supporting"], row["answerable"]) == (["1"], True)
     assert [document["supports"] for document in row["documents"]] == [[True], [False]]
 
@@ -395,8 +383,8 @@ def test_a_training_set_for_retrievers_is_always_shuffled(cli, write, tmp_path):
     ]
     out = tmp_path / "out.jsonl"
     cli("prepare", "nq", write(rows), "-o", out, "-r", "ctrl-rag", "-t", "trl", code=0)
-    places = [row["supporting"] for row in read(out)]
-    assert {len(row["documents"]) for row in read(out)} == {5}
+    places = [row["supporting"] for row in read_rows(out)]
+    assert {len(row["documents"]) for row in read_rows(out)} == {5}
     assert sorted({place for [place] in places}) == list("12345")
 
 
@@ -455,14 +443,7 @@ def test_a_truncated_file_writes_no_output(cli, tmp_path, is_compressed):
     assert not list(tmp_path.glob("*.partial"))
     source.write_bytes(whole)
     cli(*arguments, code=0)
-    assert len(read(out)) == 50
-
-
-def test_a_file_of_another_data_set_is_named(cli, tmp_path, shared):
-    source = shared / "data/2wikimultihopqa/rows.json"
-    out = tmp_path / "out.jsonl"
-    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=2)
-    assert "looks like 2wikimultihopqa, not hotpotqa" in ran.err
+    assert len(read_rows(out)) == 50
 
 
 @pytest.mark.parametrize("content", ["[]", "\n\n[ ]\n"])
@@ -474,14 +455,6 @@ def test_a_file_without_rows(cli, tmp_path, content):
     assert "has no rows" in ran.err
 
 
-def test_half_a_surrogate_pair_is_a_broken_row(cli, hotpotqa, tmp_path):
-    source = hotpotqa([facts(0, question="\ud800?"), facts(1)])
-    out = tmp_path / "out.jsonl"
-    ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=3)
-    assert "1 left out: not JSON (first: row 1: half of a surrogate pair)" in ran.err
-    assert len(read(out)) == 1
-
-
 def test_control_characters_of_rows_are_not_printed(cli, hotpotqa, tmp_path):
     source = hotpotqa([facts(0), facts(1, supporting_facts=[["\x1b[31mred", 0]])])
     out = tmp_path / "out.jsonl"
@@ -490,14 +463,12 @@ def test_control_characters_of_rows_are_not_printed(cli, hotpotqa, tmp_path):
     card_of(out)
 
 
-def test_progress(cli, hotpotqa, tmp_path):
+def test_progress(cli, hotpotqa, tmp_path, monkeypatch):
+    monkeypatch.setattr(import_module("rag_rewards.cli.prepare"), "shows_progress", lambda: True)
     source = hotpotqa([facts(i) for i in range(600)])
     out = tmp_path / "out.jsonl"
-    cli(
-        *("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", "--progress"),
-        code=0,
-    )
-    assert len(read(out)) == 600
+    cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
+    assert len(read_rows(out)) == 600
 
 
 def test_without_pyarrow_the_extra_is_named(cli, hotpotqa, tmp_path, monkeypatch):
@@ -512,11 +483,10 @@ def test_without_pyarrow_the_extra_is_named(cli, hotpotqa, tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """Ten times as many rows need at most 16 MB more."""
+    """Ten times as many rows need at most 16 MB more, besides the file that is mapped."""
     import subprocess
     import sys
 
-    pytest.importorskip("resource")
     peaks = []
     for count in (1_000, 10_000):
         source = tmp_path / f"{count}.json"
@@ -528,12 +498,13 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
                 handle.write(("[" if i == 0 else ",") + json.dumps(row))
             handle.write("]")
         code = (
-            "import resource, sys\n"
+            "import tracemalloc\n"
+            "tracemalloc.start()\n"
             "from rag_rewards.preparation.prepare import prepare\n"
             "from rag_rewards.preparation.options import PrepareOptions\n"
             f"prepare(PrepareOptions('hotpotqa', {str(source)!r}, {str(tmp_path / 'o.jsonl')!r}, "
             "'ctrl-rag', 'trl', noise=5))\n"
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+            "print(tracemalloc.get_traced_memory()[1] >> 10)"
         )
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -545,9 +516,3 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         peaks.append(int(done.stdout))
     assert source.stat().st_size > 20e6
     assert peaks[1] - peaks[0] < 16_000, peaks
-
-
-def test_paths_and_split_of_the_options():
-    options = PrepareOptions("hotpotqa", "in", "out.jsonl", "arena", "trl", preset="arena-test")
-    assert options.split_name == "test"
-    assert options.card == "out.jsonl.card.md"

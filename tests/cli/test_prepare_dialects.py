@@ -1,4 +1,4 @@
-"""`rag-rewards prepare --dialect`: the prompts of search agents."""
+"""`rag-rewards prepare --prompt DIALECT`: the prompts of search agents."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_dialect_has_a_prompt_and_each_agent_has_them_all():
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_prompt_of_a_dialect_is_written(cli, source, tmp_path, dialect):
     out = tmp_path / "out.jsonl"
-    cli("prepare", "rows", source, "-o", out, "-r", "search-r1", "--dialect", dialect, code=0)
+    cli("prepare", "rows", source, "-o", out, "-r", "search-r1", "--prompt", dialect, code=0)
     [row] = map(json.loads, out.read_text().splitlines())
     [message] = row["prompt"]
     assert message["content"].endswith("Question: Which river?")
@@ -82,28 +82,16 @@ def test_no_prompt_contains_an_answer_that_could_be_scored(dialect):
 def test_the_default_is_the_prompt_of_the_recipe(cli, source, tmp_path):
     outs = [tmp_path / "default.jsonl", tmp_path / "named.jsonl"]
     cli("prepare", "rows", source, "-o", outs[0], "-r", "search-r1", code=0)
-    cli("prepare", "rows", source, "-o", outs[1], "-r", "search-r1", "--dialect", "search-r1")
+    cli("prepare", "rows", source, "-o", outs[1], "-r", "search-r1", "--prompt", "search-r1")
     assert outs[0].read_bytes() == outs[1].read_bytes()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (
-            ["-r", "search-r1", "--dialect", "react"],
-            ["--dialect: unknown dialect 'react'", "search-r1, r1-searcher, research, tools"],
-        ),
-        (["-r", "search-r1", "--dialect", "auto"], ["unknown dialect 'auto'"]),
-        (["-r", "search-r1", "--dialect", "direct"], ["unknown dialect 'direct'"]),
-        (["-r", "arena", "--dialect", "tools"], ["arena has no prompts of dialects", "--recipe"]),
-        (
-            ["-r", "search-r1", "--dialect", "tools", "--prompt", "direct"],
-            ["--dialect and --prompt both select a prompt"],
-        ),
-        (
-            ["-r", "search-r1", "--dialect", "tools", "--no-documents"],
-            ["leave out --no-documents"],
-        ),
+        (["-r", "search-r1", "--prompt", "react"], ["--prompt: search-r1 has no prompt 'react'"]),
+        (["-r", "search-r1", "--prompt", "auto"], ["search-r1 has no prompt 'auto'"]),
+        (["-r", "arena", "--prompt", "tools"], ["arena has no prompts of dialects", "--recipe"]),
     ],
 )
 def test_errors_name_the_option_and_the_fix(cli, source, tmp_path, options, words):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import real_rows
+from command_line import read_rows
 
 from rag_rewards.tiny_world.formats import LEAR
 from rag_rewards.tiny_world.model import CHECKPOINT
@@ -26,10 +27,6 @@ def write(path, rows):
     return path
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
 @pytest.fixture
 def prepared(cli, tmp_path):
     """Return a function that prepares rows and returns the result with its output."""
@@ -37,7 +34,7 @@ def prepared(cli, tmp_path):
     def prepare(rows, *arguments, code=0):
         source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
         ran = cli("prepare", "rows", source, "-o", out, "-r", "lear", *arguments, code=code)
-        return ran, read(out) if code == 0 else []
+        return ran, read_rows(out) if code == 0 else []
 
     return prepare
 
@@ -97,7 +94,7 @@ def test_equal_evidence_is_not_a_repeated_row(prepared):
 def test_rows_without_a_response_are_listed(prepared, tmp_path):
     rows = [{"id": "0", **QUESTION}, {"id": "1", **QUESTION, "response": RESPONSE}]
     prepared(rows, "--documents-from", "extract", "--prompt", "qa")
-    [dropped] = read(tmp_path / "out.jsonl.dropped.jsonl")
+    [dropped] = read_rows(tmp_path / "out.jsonl.dropped.jsonl")
     assert (dropped["row"], dropped["reason"]) == (1, "no response")
 
 
@@ -105,7 +102,10 @@ def test_rows_without_a_response_are_listed(prepared, tmp_path):
     ("arguments", "message"),
     [
         (("--documents-from", "<extract>"), "--documents-from must be the name of a section"),
-        (("--documents-from", "extract", "--no-documents"), "adds what --no-documents leaves out"),
+        (
+            ("--documents-from", "extract", "--prompt", "closed-book"),
+            "--prompt closed-book contains no documents, which --documents-from adds",
+        ),
     ],
 )
 def test_options_that_cannot_be_used(prepared, arguments, message):
@@ -133,7 +133,7 @@ def test_questions_whose_documents_contain_the_answer(prepared, tmp_path):
     ]
     _, written = prepared(rows, "--answer-in-documents")
     assert [row["id"] for row in written] == ["right", "both"]
-    dropped = read(tmp_path / "out.jsonl.dropped.jsonl")
+    dropped = read_rows(tmp_path / "out.jsonl.dropped.jsonl")
     assert {row["reason"] for row in dropped} == {"the documents do not contain the gold answer"}
 
 
@@ -147,14 +147,14 @@ def test_the_filter_on_real_rows(cli, shared, tmp_path):
     cli("prepare", "rows", source, "-o", few, *options, "--answer-in-documents", code=0)
     metrics = {}
     for path in (out, few):
-        ran = cli("evaluate", path, "-m", "recall@3,ndcg@3", "--json", code=0)
+        ran = cli("evaluate", path, "-m", "recall@3,ndcg@3", "-o", "-", code=0)
         [run] = json.loads(ran.out)["runs"]
         metrics[path] = {m["metric"]: m for m in run["metrics"]}
     recall, ndcg = metrics[out]["recall@3"], metrics[out]["ndcg@3"]
-    assert 0 < len(read(few)) < recall["counts"]["rows"]
-    assert recall["counts"]["rows"] + recall["counts"]["closed"] == len(read(out))
+    assert 0 < len(read_rows(few)) < recall["counts"]["rows"]
+    assert recall["counts"]["rows"] + recall["counts"]["closed"] == len(read_rows(out))
     assert recall["values"]["hit"]["value"] == pytest.approx(
-        len(read(few)) / recall["counts"]["rows"]
+        len(read_rows(few)) / recall["counts"]["rows"]
     )
     assert metrics[few]["recall@3"]["values"]["hit"]["value"] == 1.0
     assert ndcg["values"]["ndcg@3"]["value"] <= recall["values"]["hit"]["value"]
@@ -183,11 +183,14 @@ def test_from_the_extract_to_the_answer(cli, tmp_path, monkeypatch):
     sample("qa.jsonl", "answers.jsonl", 12)
 
     def value(path, metric):
-        ran = cli("evaluate", path, "-m", metric, "--json", code=0)
+        ran = cli("evaluate", path, "-m", metric, "-o", "-", code=0)
         [run] = json.loads(ran.out)["runs"]
         return run["metrics"][0]["values"][metric.partition("(")[0]]["value"]
 
-    extracts, answers = read(tmp_path / "extracts.jsonl"), read(tmp_path / "answers.jsonl")
+    extracts, answers = (
+        read_rows(tmp_path / "extracts.jsonl"),
+        read_rows(tmp_path / "answers.jsonl"),
+    )
     assert all("?lear" not in row["prompt"][0]["content"] for row in answers)
     passages = sum(len(d["text"].split()) for row in extracts for d in row["documents"])
     assert not any("</extract>" in row["response"] for row in extracts)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
+from command_line import card_of, read_rows
 
 from rag_rewards.signature import Signature
 
@@ -37,16 +37,6 @@ def source(tmp_path):
     return path
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def card_of(path):
-    return yaml.safe_load(
-        path.with_name(path.name + ".card.md").read_text("utf-8").split("---\n")[1]
-    )
-
-
 def text_of(row):
     [message] = row["prompt"]
     return message["content"]
@@ -54,8 +44,8 @@ def text_of(row):
 
 def test_rows_without_documents(cli, source, tmp_path):
     out = tmp_path / "out.jsonl"
-    cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "--no-documents", code=0)
-    rows = read(out)
+    cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "--prompt", "closed-book", code=0)
+    rows = read_rows(out)
     assert rows[0].keys() >= {"group", "prompt", "id", "question", "answers", "answer_kind"}
     assert rows[0].keys().isdisjoint({"documents", "supporting", "answerable"})
     assert "Reply with <answer>…</answer> and nothing else" in text_of(rows[0])
@@ -69,19 +59,10 @@ def test_rows_without_documents(cli, source, tmp_path):
     ).read_text("utf-8")
 
 
-def test_the_closed_book_prompt_has_a_name(cli, source, tmp_path):
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    arguments = ("prepare", "hotpotqa", source, "-r", "truthrl")
-    cli(*arguments, "-o", one, "--no-documents", code=0)
-    cli(*arguments, "-o", two, "--prompt", "closed-book", code=0)
-    assert one.read_bytes() == two.read_bytes()
-    assert card_of(one)["signature"] == card_of(two)["signature"]
-
-
 def test_the_direct_prompt(cli, source, tmp_path):
     out = tmp_path / "out.jsonl"
     cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "--prompt", "direct", code=0)
-    row = read(out)[3]
+    row = read_rows(out)[3]
     assert "[1] About T3.0, which is answer 3.\n\n[2] About T3.1" in text_of(row)
     assert "<relevance>" not in text_of(row)
     assert row["supporting"] == ["2", "3"]
@@ -93,23 +74,23 @@ def test_the_direct_prompt(cli, source, tmp_path):
 )
 def test_the_same_questions_with_and_without_documents(cli, source, tmp_path, options):
     names = []
-    for more in ((), ("--no-documents",)):
+    for more in ((), ("--prompt", "closed-book")):
         out = tmp_path / "out.jsonl"
         arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "ctrl-rag", *options, *more)
         cli(*arguments, code=0)
-        names.append([row["id"] for row in read(out)])
+        names.append([row["id"] for row in read_rows(out)])
     assert names[0] == names[1]
 
 
 def test_reference_reliance_from_the_data_set_to_the_metric(cli, source, tmp_path):
     """A generator that copies an answer from its prompt, and knows three of 20 answers."""
     arguments = ("prepare", "hotpotqa", source, "-r", "ctrl-rag")
-    files = {"with": (), "without": ("--no-documents",)}
+    files = {"with": (), "without": ("--prompt", "closed-book")}
     for name, options in files.items():
         out = tmp_path / f"{name}.jsonl"
         cli(*arguments, "-o", out, *options, code=0)
         responses = []
-        for row in reversed(read(out)):  # rows are joined on `id`, not on their position
+        for row in reversed(read_rows(out)):  # rows are joined on `id`, not on their position
             [[answer]] = row["answers"]
             is_known = answer in text_of(row) or row["id"] in ("id1", "id4", "id9")
             said = answer if is_known else "nobody knows"
@@ -118,7 +99,7 @@ def test_reference_reliance_from_the_data_set_to_the_metric(cli, source, tmp_pat
         out.write_text("".join(responses))
     with_documents, without = (tmp_path / f"{name}.jsonl" for name in files)
     result = cli(
-        *("evaluate", with_documents, without, "-m", "reference-reliance", "--json"),
+        *("evaluate", with_documents, without, "-m", "reference-reliance", "-o", "-"),
         *("--resamples", "50"),
         code=0,
     )
@@ -145,7 +126,7 @@ def test_the_commands_of_the_page_about_evaluation(source, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "with 0 · without 0 · pairs 12" in ran.stdout
     ids = [
-        [row["id"] for row in read(tmp_path / f"responses.{name}.jsonl")]
+        [row["id"] for row in read_rows(tmp_path / f"responses.{name}.jsonl")]
         for name in ("with", "without")
     ]
     assert ids[0] == ids[1]
@@ -157,14 +138,14 @@ def test_questions_of_files_without_documents(cli, tmp_path):
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     arguments = ("prepare", "rows", source, "-o", out, "-r", "arena")
     assert "no documents: 1" in cli(*arguments, code=2).err
-    cli(*arguments, "--no-documents", code=0)
-    assert [row["id"] for row in read(out)] == ["a"]
+    cli(*arguments, "--prompt", "closed-book", code=0)
+    assert [row["id"] for row in read_rows(out)] == ["a"]
 
 
 def test_rows_without_documents_for_trainers(cli, source, tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "out.parquet"
-    arguments = ("prepare", "hotpotqa", source, "--no-documents")
+    arguments = ("prepare", "hotpotqa", source, "--prompt", "closed-book")
     cli(*arguments, "-o", out, "-r", "truthrl", "-t", "verl", code=0)
     row = pq.read_table(out).to_pylist()[0]
     assert {"index", "split", "id", "question"} <= row["extra_info"].keys()
@@ -192,7 +173,7 @@ def test_a_template_replaces_the_prompt(cli, source, template, tmp_path):
     arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena")
     forms = ("--document-form", r"({label}) {text}", "--document-separator", r"\n")
     cli(*arguments, "--prompt-template", template, *forms, code=0)
-    text = text_of(read(out)[5])
+    text = text_of(read_rows(out)[5])
     assert text.startswith("Answer the question from the numbered references.")
     assert text.endswith(
         "\n\nContext:\n"
@@ -215,8 +196,8 @@ def test_a_template_without_documents(cli, source, template, tmp_path):
     out = tmp_path / "out.jsonl"
     template.write_text("{question}\n\nPut the answer into <answer></answer>.")
     arguments = ("prepare", "hotpotqa", source, "-o", out, "-r", "arena")
-    cli(*arguments, "--no-documents", "--prompt-template", template, code=0)
-    assert text_of(read(out)[0]) == "Question 0?\n\nPut the answer into <answer></answer>."
+    cli(*arguments, "--prompt", "closed-book", "--prompt-template", template, code=0)
+    assert text_of(read_rows(out)[0]) == "Question 0?\n\nPut the answer into <answer></answer>."
 
 
 @pytest.mark.parametrize(
@@ -227,7 +208,11 @@ def test_a_template_without_documents(cli, source, template, tmp_path):
         ("{documents} {question}", [], "does not request <relevance> and <analysis> and <answer>"),
         (TEMPLATE + "{context}", [], "unknown placeholder {context}"),
         (TEMPLATE + "{question}", [], "contains {question} more than once"),
-        (TEMPLATE, ["--no-documents"], "contains {documents}, but the prompt is closed-book"),
+        (
+            TEMPLATE,
+            ["--prompt", "closed-book"],
+            "contains {documents}, but the prompt is closed-book",
+        ),
         (TEMPLATE, ["--document-form", "{label}"], "the form of a document must contain {text}"),
     ],
 )
@@ -251,8 +236,10 @@ def test_a_template_is_not_overwritten(cli, source, tmp_path):
     ("options", "message"),
     [
         (["--prompt", "closedbook"], "--prompt: arena has no prompt 'closedbook'; did you mean"),
-        (["--prompt", "direct", "--no-documents"], "--prompt direct contains the documents, which"),
-        (["--no-documents", "--noise", "3"], "--no-documents leaves out what --noise and"),
+        (
+            ["--prompt", "closed-book", "--noise", "3"],
+            "--prompt closed-book contains no documents, which --noise adds",
+        ),
     ],
 )
 def test_unusable_prompts(cli, source, tmp_path, options, message):
@@ -271,7 +258,7 @@ def test_the_hardened_profile(cli, source, template, tmp_path):
     assert "does not request <answer>, which the recipe reads" in result.err
 
     cli(*arguments, "--hardened", code=0)
-    assert "inside <answer> and </answer>" in text_of(read(out)[0])
+    assert "inside <answer> and </answer>" in text_of(read_rows(out)[0])
     signed = Signature.parse(card_of(out)["reward"])
     assert signed.hardened
     assert signed.recipe == "ctrl-rag"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
-from command_line import ROOT
+from command_line import ROOT, card_of, read_rows
 from processes import finish
 
 from rag_rewards.errors import BackendError, UsageError
@@ -19,7 +17,7 @@ from rag_rewards.evidence.protocols import GenerateAnswer, Models
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.selection.probe import ProbeOptions, probe
-from rag_rewards.selection.sampling import MAX_FAILED_BATCHES, SamplingOptions
+from rag_rewards.selection.sampling import MAX_FAILED_BATCHES, Sampler, SamplingOptions
 from rag_rewards.testing import TableJudge, TablePolicy
 
 sys.path.append(str(Path(__file__).parents[1] / "models"))
@@ -33,16 +31,6 @@ def question(name, **fields):
         "answers": ["right"],
         **fields,
     }
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def card_of(path):
-    return yaml.safe_load(
-        path.with_name(path.name + ".card.md").read_text("utf-8").split("---\n")[1]
-    )
 
 
 # --- from rollouts -------------------------------------------------------------------------------
@@ -60,9 +48,11 @@ def test_a_question_without_a_right_response_is_out_of_knowledge(cli, write, tmp
     out = tmp_path / "out.jsonl"
     recipe = ("-r", "truthrl", "--set", "verifier=exact")
     ran = cli("probe", write(rows), "-o", out, *recipe, code=0)
-    labels = [(r["id"], r["out_of_knowledge"], r["pass_rate"], r["samples"]) for r in read(out)]
+    labels = [
+        (r["id"], r["out_of_knowledge"], r["pass_rate"], r["samples"]) for r in read_rows(out)
+    ]
     assert labels == [("a", False, 0.5, 2), ("b", True, 0.0, 2)]
-    assert "response" not in read(out)[0]
+    assert "response" not in read_rows(out)[0]
     assert ran.err.splitlines() == [
         f"2 questions → {out}",
         "1 out of knowledge (50.0%): no response is correct",
@@ -78,14 +68,14 @@ def test_correctness_from_scored_rows(cli, write, tmp_path):
     assert "missing; score the rows first" in cli("probe", rows, "-o", out, code=2).err
     cli("score", rows, "-o", scored, "-r", "truthrl", "--set", "verifier=exact", code=0)
     cli("probe", scored, "-o", out, code=0)
-    assert read(out)[0]["pass_rate"] == 0.5
+    assert read_rows(out)[0]["pass_rate"] == 0.5
 
 
 def test_an_earlier_label_is_replaced(cli, write, tmp_path):
     rows = [row | {"out_of_knowledge": True, "pass_rate": 0} for row in boxed("a", "right")]
     out = tmp_path / "out.jsonl"
     cli("probe", write(rows), "-o", out, "-r", "truthrl", "--set", "verifier=exact", code=0)
-    assert (read(out)[0]["out_of_knowledge"], read(out)[0]["pass_rate"]) == (False, 1.0)
+    assert (read_rows(out)[0]["out_of_knowledge"], read_rows(out)[0]["pass_rate"]) == (False, 1.0)
 
 
 def test_evidence_of_other_components_is_not_needed(cli, write, likely, tmp_path):
@@ -93,17 +83,17 @@ def test_evidence_of_other_components_is_not_needed(cli, write, likely, tmp_path
     rows = [likely(logprobs=None), likely(response="Rome.", logprobs=None)]
     out = tmp_path / "out.jsonl"
     cli("probe", write(rows), "-o", out, "-r", "ctrl-rag", code=0)
-    assert read(out)[0]["pass_rate"] == 0.5
+    assert read_rows(out)[0]["pass_rate"] == 0.5
 
 
 def test_labels_for_the_knowledge_enhanced_reward(cli, write, tmp_path):
     out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
     recipe = ("-r", "truthrl", "--set", "verifier=exact")
     cli("probe", write(boxed("b", "wrong")), "-o", out, *recipe, code=0)
-    rows = [row | {"response": "\\boxed{I don't know}"} for row in read(out)]
+    rows = [row | {"response": "\\boxed{I don't know}"} for row in read_rows(out)]
     enhanced = (*recipe, "--set", "knowledge_enhanced=true")
     cli("score", write(rows), "-o", again, *enhanced, code=0)
-    assert read(again)[0]["reward"] == 1.0
+    assert read_rows(again)[0]["reward"] == 1.0
 
 
 def test_rows_in_error(cli, write, tmp_path):
@@ -113,8 +103,8 @@ def test_rows_in_error(cli, write, tmp_path):
     ran = cli(
         *("probe", write(rows), "-o", out, "-r", "truthrl", "--set", "verifier=exact"), code=3
     )
-    assert [row["id"] for row in read(out)] == ["a"]
-    errors = read(tmp_path / "out.jsonl.errors.jsonl")
+    assert [row["id"] for row in read_rows(out)] == ["a"]
+    errors = read_rows(tmp_path / "out.jsonl.errors.jsonl")
     assert [error["line"] for error in errors] == [2, 3, 4, 5]
     assert "rows in error" in ran.err
 
@@ -178,13 +168,14 @@ def run(monkeypatch, write, tmp_path):
     def probe_rows(rows, policy, judge=None, **options):
         loaded = Models(policy=policy, judge=judge)
         monkeypatch.setattr(ModelOptions, "load", lambda self: loaded)
-        defaults = {"samples": 4, "batch": 2, "temperature": 1.0, "top_p": 1.0}
+        monkeypatch.setattr(Sampler, "batch", options.pop("batch", 2))
+        defaults = {"samples": 4, "temperature": 1.0, "top_p": 1.0}
         sampling = SamplingOptions(**{n: options.pop(n, own) for n, own in defaults.items()})
         settings = {"verifier": options.pop("verifier", "exact")}
         recipe = options.pop("recipe", RecipeSpec(recipe="truthrl", settings=settings))
         source, out = str(write(rows)), str(tmp_path / "out.jsonl")
         models = ModelOptions(model="double")
-        return probe(ProbeOptions(source, out, recipe, models, sampling, **options))
+        return probe(ProbeOptions(source, out, recipe, models=models, sampling=sampling, **options))
 
     return probe_rows
 
@@ -196,13 +187,13 @@ def answers_a(prompt, seed):
 def test_responses_are_sampled_scored_and_stored(run, tmp_path):
     policy = Policy(answers_a)
     result = run([question("a"), question("b", note=1)], policy, samples=20, batch=6)
-    a, b = read(tmp_path / "out.jsonl")
+    a, b = read_rows(tmp_path / "out.jsonl")
     assert (a["id"], a["samples"]) == ("a", 20)
     assert 0 < a["pass_rate"] < 1
     assert (b["out_of_knowledge"], b["pass_rate"], b["note"]) == (True, 0.0, 1)
-    assert (result.new_responses, result.stored_responses) == (40, 0)
+    assert (result.new_texts, result.stored_texts) == (40, 0)
     assert len(set(policy.seeds)) == 40
-    head, *samples = read(tmp_path / "out.jsonl.samples.jsonl")
+    head, *samples = read_rows(tmp_path / "out.jsonl.samples.jsonl")
     assert head["sampled_with"]["model"] == "table"
     assert [sample["sample"] for sample in samples] == [*range(20), *range(20)]
     assert policy.closed
@@ -211,13 +202,13 @@ def test_responses_are_sampled_scored_and_stored(run, tmp_path):
 def test_a_second_run_requests_only_missing_responses(run, tmp_path):
     rows = [question("a"), question("b")]
     run(rows, Policy(answers_a), samples=4)
-    first = read(tmp_path / "out.jsonl")
+    first = read_rows(tmp_path / "out.jsonl")
     policy = Policy(answers_a)
     result = run(rows, policy, samples=4)
-    assert (policy.requests, result.new_responses, result.stored_responses) == ([], 0, 8)
-    assert read(tmp_path / "out.jsonl") == first
+    assert (policy.requests, result.new_texts, result.stored_texts) == ([], 0, 8)
+    assert read_rows(tmp_path / "out.jsonl") == first
     result = run(rows, Policy(answers_a), samples=6)
-    assert (result.new_responses, result.stored_responses) == (4, 8)
+    assert (result.new_texts, result.stored_texts) == (4, 8)
 
 
 def test_the_next_run_samples_failed_responses_again(run, tmp_path):
@@ -232,8 +223,8 @@ def test_the_next_run_samples_failed_responses_again(run, tmp_path):
     rows = [question("a"), question("b")]
     result = run(rows, Policy(once), samples=4, batch=4)
     assert result.rows_in_error == 1
-    assert [row["id"] for row in read(tmp_path / "out.jsonl")] == ["b"]
-    [error] = read(tmp_path / "out.jsonl.errors.jsonl")
+    assert [row["id"] for row in read_rows(tmp_path / "out.jsonl")] == ["b"]
+    [error] = read_rows(tmp_path / "out.jsonl.errors.jsonl")
     assert (error["line"], error["error"]["type"]) == (1, "BackendError")
     policy = Policy(once)
     result = run(rows, policy, samples=4)
@@ -251,10 +242,10 @@ def test_a_policy_that_is_down_ends_the_run_and_samples_remain(run, tmp_path):
     with pytest.raises(BackendError, match="refused; the sampled responses are in"):
         run([question(name) for name in "abcdefg"], policy, samples=2, batch=2)
     assert len(policy.requests) == 6 + 2 * MAX_FAILED_BATCHES
-    assert len(read(tmp_path / "out.jsonl.samples.jsonl")) == 7
+    assert len(read_rows(tmp_path / "out.jsonl.samples.jsonl")) == 7
     assert not (tmp_path / "out.jsonl").exists()
     result = run([question(name) for name in "abcdefg"], Policy(lambda *_: "\\boxed{x}"), samples=2)
-    assert (result.new_responses, result.stored_responses) == (8, 6)
+    assert (result.new_texts, result.stored_texts) == (8, 6)
 
 
 def test_a_judge_and_its_failure(run, tmp_path):
@@ -285,8 +276,8 @@ def test_prompt_of_the_row_or_of_the_recipe(run, tmp_path):
     own = question("a", prompt="my own words\n<think>\n")
     run([own], Policy(respond), samples=1, keep_rollouts=str(rollouts))
     assert prompts[0] == "my own words\n<think>\n"
-    assert read(rollouts)[0]["response_prefix"] == "<think>\n"
-    assert read(tmp_path / "out.jsonl")[0]["pass_rate"] == 1.0
+    assert read_rows(rollouts)[0]["response_prefix"] == "<think>\n"
+    assert read_rows(tmp_path / "out.jsonl")[0]["pass_rate"] == 1.0
     run([question("b")], Policy(respond), samples=1)
     assert "[1] About b." in prompts[1]
 
@@ -295,7 +286,7 @@ def test_a_training_set_from_sampled_rollouts(run, cli, tmp_path):
     rollouts, out = tmp_path / "rollouts.jsonl", tmp_path / "dpo.jsonl"
     run([question("a"), question("b")], Policy(answers_a), samples=8, keep_rollouts=str(rollouts))
     cli("select", rollouts, "-o", out, "--make", "dpo", code=0)
-    a, b = read(out)
+    a, b = read_rows(out)
     assert a["chosen"][0]["content"] == "\\boxed{right}"
     assert b["chosen"][0]["content"] == "\\boxed{I don't know}"
     assert a["rejected"] == b["rejected"]
@@ -305,7 +296,7 @@ def test_traces_for_rft_keep_the_labels_of_the_first_policy(run, cli, tmp_path):
     """TruthRL: labels from 256 responses, then RFT from 64 with temperature 0.6 and top-p 0.9."""
     out = tmp_path / "out.jsonl"
     run([question("a"), question("b")], Policy(answers_a), samples=16)
-    labelled = read(out)
+    labelled = read_rows(out)
     assert [row["out_of_knowledge"] for row in labelled] == [False, True]
     for path in tmp_path.glob("out.jsonl*"):
         path.unlink()
@@ -318,15 +309,15 @@ def test_traces_for_rft_keep_the_labels_of_the_first_policy(run, cli, tmp_path):
     policy, traces, rft = Policy(tuned), tmp_path / "traces.jsonl", tmp_path / "rft.jsonl"
     run(labelled, policy, samples=16, temperature=0.6, top_p=0.9, keep_rollouts=str(traces))
     assert {(r.temperature, r.top_p) for r in policy.requests} == {(0.6, 0.9)}
-    head = read(tmp_path / "out.jsonl.samples.jsonl")[0]["sampled_with"]
+    head = read_rows(tmp_path / "out.jsonl.samples.jsonl")[0]["sampled_with"]
     assert (head["temperature"], head["top_p"]) == (0.6, 0.9)
-    assert [row["out_of_knowledge"] for row in read(traces)] == [False] * 16 + [True] * 16
+    assert [row["out_of_knowledge"] for row in read_rows(traces)] == [False] * 16 + [True] * 16
     cli("select", traces, "-o", rft, "--make", "rft", code=0)
-    texts = [row["completion"][0]["content"] for row in read(rft)]
+    texts = [row["completion"][0]["content"] for row in read_rows(rft)]
     assert texts == ["\\boxed{right}", "\\boxed{I don't know}"]
     # Iterative DPO: the pairs of the next policy use the same labels.
     cli("select", traces, "-o", rft, "--make", "dpo", code=0)
-    [pair] = read(rft)
+    [pair] = read_rows(rft)
     assert (pair["id"], pair["chosen"][0]["content"]) == ("a", "\\boxed{right}")
     with pytest.raises(UsageError, match="has samples with top_p"):
         run(labelled, policy, samples=16, temperature=0.6)
@@ -336,7 +327,7 @@ def test_rows_without_a_usable_prompt(run, tmp_path):
     rows = [question("a"), question("long", documents=[{"text": "x" * 5_000}]), "{", {"id": "no"}]
     result = run(rows, Policy(answers_a, max_length=4_000), samples=1)
     assert (result.questions, result.rows_in_error) == (1, 3)
-    errors = {e["line"]: e["error"] for e in read(tmp_path / "out.jsonl.errors.jsonl")}
+    errors = {e["line"]: e["error"] for e in read_rows(tmp_path / "out.jsonl.errors.jsonl")}
     assert errors[2]["type"] == "DataError"
     assert "more than the model's maximum of 4,000" in errors[2]["message"]
     assert errors[4]["path"] == "question"
@@ -405,7 +396,7 @@ def test_the_seed_determines_the_responses_of_a_real_policy(cli, write, model, t
         ran = cli("probe", source, "-o", out, *sampling_options(model, **{"--seed": seed}), code=0)
         assert "12 new, 0 from earlier runs" in ran.err
         responses[name] = [
-            s["response"] for s in read(tmp_path / f"{name}.jsonl.samples.jsonl")[1:]
+            s["response"] for s in read_rows(tmp_path / f"{name}.jsonl.samples.jsonl")[1:]
         ]
     assert responses["one"] == responses["two"] != responses["three"]
     assert len(set(responses["one"])) > 6
@@ -414,7 +405,8 @@ def test_the_seed_determines_the_responses_of_a_real_policy(cli, write, model, t
 KILLED = """
 import os, signal, sys
 from rag_rewards.cli.entry import main
-from rag_rewards.selection.sampling import SampleFile
+from rag_rewards.selection.sampling import SampleFile, Sampler
+Sampler.batch = 2
 append, lines = SampleFile._append, []
 def append_and_kill(file, line):
     append(file, line)
@@ -431,7 +423,7 @@ main(sys.argv[1:])
 def test_a_killed_run_continues(cli, write, model, tmp_path):
     source = write([question(f"q{i}") for i in range(4)])
     out, side = tmp_path / "out.jsonl", tmp_path / "out.jsonl.samples.jsonl"
-    options = sampling_options(model, samples=8, tokens=12, **{"--batch": 2})
+    options = sampling_options(model, samples=8, tokens=12)
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, "probe", str(source), "-o", str(out), *options],
         cwd=ROOT,
@@ -475,4 +467,4 @@ def test_sampling_from_a_server(cli, write, model, tmp_path, kind):
         }
     assert "5 new, 0 from earlier runs" in ran.err
     assert len(seeds) == 5
-    assert read(out)[0]["samples"] == 5
+    assert read_rows(out)[0]["samples"] == 5

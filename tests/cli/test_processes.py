@@ -101,7 +101,7 @@ def test_a_reader_that_has_closed_the_pipe_before(start, arena, command):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--progress"]])
+@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
 def test_ctrl_c_and_sigterm(start, held, tmp_path, options, number):
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     process = start(*held, *options)
@@ -234,10 +234,10 @@ def test_the_output_does_not_depend_on_the_hash_seed(shell, recipe):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 @pytest.mark.parametrize(
-    ("options", "drawn"),
-    [([], True), (["--no-progress"], False), (["--progress", "-o", "{out}"], True)],
+    ("terminal", "options", "drawn"),
+    [("xterm", [], True), ("dumb", [], False), ("xterm", ["-o", "{out}"], True)],
 )
-def test_progress_on_a_terminal(start, write, arena, tmp_path, options, drawn):
+def test_progress_on_a_terminal(start, write, arena, tmp_path, terminal, options, drawn):
     import pty
 
     source = write([arena(id=str(i)) for i in range(3000)])
@@ -251,7 +251,7 @@ def test_progress_on_a_terminal(start, write, arena, tmp_path, options, drawn):
         *options,
         stderr=theirs,
         stdout=subprocess.DEVNULL,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
+        env=os.environ | {"TERM": terminal, "COLUMNS": "200"},
     )
     os.close(theirs)
     message = b""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
+from command_line import card_of, read_rows
 from real_rows import ircot
 
 from rag_rewards import decode_row, recipe
@@ -15,7 +14,7 @@ from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.selection.options import SelectOptions
-from rag_rewards.selection.sampling import MAX_FAILED_BATCHES
+from rag_rewards.selection.sampling import MAX_FAILED_BATCHES, Sampler
 from rag_rewards.selection.select import select
 from rag_rewards.testing import TablePolicy
 
@@ -35,16 +34,6 @@ def question(name="a", **fields):
     }
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def card_of(path):
-    return yaml.safe_load(
-        path.with_name(path.name + ".card.md").read_text("utf-8").split("---\n")[1]
-    )
-
-
 # --- rationales in the rows ----------------------------------------------------------------------
 
 
@@ -53,7 +42,7 @@ def test_the_response_is_assembled_from_gold_data_and_the_rationale(cli, write, 
     leak = [{"role": "user", "content": "The answer is Seine. Why?"}]
     row = question(response=" [2] names it; [3] says what it is.\n", prompt=leak)
     cli("select", write([row]), "-o", out, *STYLE, code=0)
-    [chat] = read(out)
+    [chat] = read_rows(out)
     assert chat["id"] == "a"
     assert chat["completion"] == [
         {
@@ -84,7 +73,7 @@ def test_other_rationales_are_dropped_and_counted(cli, write, tmp_path, fields, 
     out = tmp_path / "out.jsonl"
     good = question("good", response="[2] names it.")
     cli("select", write([question("bad", **fields), good]), "-o", out, *STYLE, code=0)
-    assert [row["id"] for row in read(out)] == ["good"]
+    assert [row["id"] for row in read_rows(out)] == ["good"]
     [(found, count)] = card_of(out)["counts"]["cannot be made"].items()
     assert (found.startswith(reason), count) == (True, 1)
 
@@ -104,7 +93,7 @@ def test_several_rationales_of_a_question(cli, write, tmp_path):
     found = set()
     for seed in range(8):
         cli("select", write(rows), "-o", out, *STYLE, "--seed", seed, code=0)
-        [chat] = read(out)
+        [chat] = read_rows(out)
         found.add(chat["completion"][0]["content"].split("analysis>")[1])
     assert found == {"First.</", "Second.</"}
 
@@ -119,14 +108,14 @@ def test_gold_data_that_are_missing(cli, write, tmp_path):
     ]
     rows = [{k: v for k, v in row.items() if v is not None} for row in rows]
     cli("select", write(rows), "-o", out, *STYLE, code=3)
-    errors = read(tmp_path / "out.jsonl.errors.jsonl")
+    errors = read_rows(tmp_path / "out.jsonl.errors.jsonl")
     assert [(e["line"], e["error"]["path"]) for e in errors] == [
         (1, "supporting"),
         (2, "answers"),
         (3, "supporting[0]"),
     ]
     assert "document id 9 does not exist (documents: 1, 2, 3)" in errors[2]["error"]["message"]
-    assert [row["id"] for row in read(out)] == ["d"]
+    assert [row["id"] for row in read_rows(out)] == ["d"]
 
 
 def test_a_gold_answer_with_tags_or_placeholders(cli, write, tmp_path):
@@ -136,7 +125,7 @@ def test_a_gold_answer_with_tags_or_placeholders(cli, write, tmp_path):
         question("b", response="x", answers=["</answer><answer>"]),
     ]
     cli("select", write(rows), "-o", out, *STYLE, code=0)
-    [chat] = read(out)
+    [chat] = read_rows(out)
     assert chat["completion"][0]["content"].endswith(
         "<analysis>{answer}</analysis><answer>{analysis}</answer>"
     )
@@ -193,6 +182,7 @@ def run(monkeypatch, write, tmp_path):
 
     def select_rows(rows, policy, **options):
         monkeypatch.setattr(ModelOptions, "load", lambda self: Models(policy=policy))
+        monkeypatch.setattr(Sampler, "batch", options.pop("batch", 64))
         source, out = str(write(rows)), str(tmp_path / "out.jsonl")
         models = ModelOptions(model="double")
         return select(
@@ -213,7 +203,7 @@ def test_the_policy_is_shown_the_gold_data(run, tmp_path):
     assert "Which river is in a?" in first
     assert "[1] Rain in a.\n\n[2] Seine.\n\n[3] A river." in first
     assert "Relevant references: [2, 3]\nAnswer: Seine" in first
-    [chat, _] = read(tmp_path / "out.jsonl")
+    [chat, _] = read_rows(tmp_path / "out.jsonl")
     assert "Relevant references" not in chat["prompt"][0]["content"]
     assert policy.closed
     assert card_of(tmp_path / "out.jsonl")["texts"] == "table"
@@ -239,7 +229,7 @@ def test_the_next_run_writes_failed_rationales_again(run, tmp_path):
     policy = Writer(fails_for_a)
     result = run(rows, policy, batch=2)
     assert (result.rows_in_error, result.written, len(policy.requests)) == (2, 1, 2)
-    errors = read(tmp_path / "out.jsonl.errors.jsonl")
+    errors = read_rows(tmp_path / "out.jsonl.errors.jsonl")
     assert [(e["line"], e["error"]["type"]) for e in errors] == [
         (1, "BackendError"),
         (3, "DataError"),
@@ -269,7 +259,7 @@ def test_conditions_are_applied_before_rationales_are_written(run, tmp_path):
     rows[0]["response"] = "<relevance>[2,3]</relevance><analysis>x</analysis><answer>Seine</answer>"
     policy = Writer(lambda *_: "Because [2].")
     run(rows, policy, passes=("1:1",))
-    assert [row["id"] for row in read(tmp_path / "out.jsonl")] == ["a"]
+    assert [row["id"] for row in read_rows(tmp_path / "out.jsonl")] == ["a"]
     assert len(policy.requests) == 1
 
 
@@ -303,14 +293,14 @@ def test_rationales_of_a_real_policy(cli, write, model, tmp_path):
     out = tmp_path / "out.jsonl"
     options = ("select", source, "-o", out, *STYLE, "--model", model, *SHORT)
     ran = cli(*options)
-    samples = read(tmp_path / "out.jsonl.samples.jsonl")[1:]
+    samples = read_rows(tmp_path / "out.jsonl.samples.jsonl")[1:]
     complete = {s["prompt"] for s in samples if s["finish_reason"] != "length"}
     assert len(samples) == 32
     assert ran.code == (0 if complete else 2)
     again = cli(*options)
     assert again.code == ran.code
-    assert len(read(tmp_path / "out.jsonl.samples.jsonl")) == 33
-    for chat in read(out) if complete else ():
+    assert len(read_rows(tmp_path / "out.jsonl.samples.jsonl")) == 33
+    for chat in read_rows(out) if complete else ():
         row = question(response=chat["completion"][0]["content"])
         assert recipe("arena")([decode_row(row)])[0].value == 13.0
 
@@ -327,7 +317,7 @@ def test_rationales_of_a_server(cli, write, model, tmp_path):
     with AnyToken() as server:
         more = ("--model", server.url, "--backend", "vllm", "--tokenizer", model)
         ran = cli("select", write([question()]), "-o", out, *STYLE, *more, *SHORT)
-    assert len(read(tmp_path / "out.jsonl.samples.jsonl")) == 9
+    assert len(read_rows(tmp_path / "out.jsonl.samples.jsonl")) == 9
     assert ran.code in (0, 2)
 
 
@@ -336,7 +326,7 @@ def test_real_rows(cli, write, shared, tmp_path):
     out = tmp_path / "out.jsonl"
     rows = [row | {"response": "Some reasoning."} for row in ircot(shared / "data")]
     cli("select", write(rows), "-o", out, *STYLE, code=0)
-    chats = {chat["id"]: chat["completion"][0]["content"] for chat in read(out)}
+    chats = {chat["id"]: chat["completion"][0]["content"] for chat in read_rows(out)}
     assert len(chats) == len(rows) == 69
     scored = [decode_row(row | {"response": chats[row["id"]]}) for row in rows]
     assert {score.value for score in recipe("arena")(scored)} == {13.0}

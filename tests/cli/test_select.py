@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from itertools import groupby
 
 import pytest
-import yaml
+from command_line import card_of, read_rows
 
 from rag_rewards.selection.options import SelectOptions
 from rag_rewards.selection.select import select
@@ -51,20 +50,10 @@ def many(write):
     return write(rows_of(*groups, *(scored(f"w{i}", 0, 0) for i in range(10))))
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def card_of(path):
-    return yaml.safe_load(
-        path.with_name(path.name + ".card.md").read_text("utf-8").split("---\n")[1]
-    )
-
-
 def test_one_row_per_question_without_fields_of_a_response(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     ran = cli("select", write(scored("a", 1, 0, 0, 0)), "-o", out, code=0)
-    assert read(out) == [
+    assert read_rows(out) == [
         {
             "id": "a",
             "group": "a",
@@ -85,15 +74,15 @@ def test_the_output_is_an_input_of_prepare(cli, many, tmp_path):
     out, train = tmp_path / "out.jsonl", tmp_path / "train.jsonl"
     cli("select", many, "-o", out, "--pass", "0.5:0.5", code=0)
     cli("prepare", "rows", out, "-o", train, "-r", "naive-grpo", "-t", "trl", code=0)
-    assert [row["id"] for row in read(train)] == [row["id"] for row in read(out)]
-    assert len(read(train)) == 60
+    assert [row["id"] for row in read_rows(train)] == [row["id"] for row in read_rows(out)]
+    assert len(read_rows(train)) == 60
 
 
 def test_windows_with_shares(cli, many, tmp_path):
     out = tmp_path / "out.jsonl"
     shares = ("--pass", "0.1:0.875=0.9", "--pass", "1:1=0.1")
     ran = cli("select", many, "-o", out, *shares, code=0)
-    rates = [row["pass_rate"] for row in read(out)]
+    rates = [row["pass_rate"] for row in read_rows(out)]
     assert (rates.count(0.5), rates.count(1.0), len(rates)) == (59, 7, 66)
     assert card_of(out)["counts"]["steps"] == [
         {"step": "pass rate is known", "before": 100, "after": 100},
@@ -103,7 +92,7 @@ def test_windows_with_shares(cli, many, tmp_path):
     assert card_of(out)["counts"]["by window"] == {"0.1:0.875=0.9": 59, "1:1=0.1": 7}
     assert "pass rate in 0.1:0.875, 1:1: 100 → 90" in ran.err
     cli("select", many, "-o", out, *shares, "--sample", "20", code=0)
-    rates = [row["pass_rate"] for row in read(out)]
+    rates = [row["pass_rate"] for row in read_rows(out)]
     assert (rates.count(0.5), rates.count(1.0)) == (18, 2)
     error = cli("select", many, "-o", out, *shares, "--sample", "80", code=2).err
     assert "--sample requires 72 questions, but only 60 have a pass rate in 0.1:0.875" in error
@@ -114,9 +103,9 @@ def test_a_sample_depends_on_the_seed_and_keeps_the_order_of_the_file(cli, many,
     for seed in (0, 0, 1):
         out = tmp_path / "out.jsonl"
         cli("select", many, "-o", out, "--sample", "40", "--seed", seed, code=0)
-        selected = [row["id"] for row in read(out)]
+        selected = [row["id"] for row in read_rows(out)]
         assert ids.setdefault(seed, selected) == selected
-        order = [key for key, _ in groupby(row["group"] for row in read(many))]
+        order = [key for key, _ in groupby(row["group"] for row in read_rows(many))]
         assert selected == sorted(selected, key=order.index)
     assert ids[0] != ids[1]
     assert len(ids[0]) == 40
@@ -144,7 +133,7 @@ def test_standard_deviation_of_s_and_e(cli, write, tmp_path):
     rows = rows_of(scored("a", 1, 1), scored("b", 1, 1, 1))
     out = tmp_path / "out.jsonl"
     cli("select", write(rows), "-o", out, "--min-std", "0.5", code=0)
-    assert [row["id"] for row in read(out)] == ["b"]
+    assert [row["id"] for row in read_rows(out)] == ["b"]
     error = cli("select", write(rows), "-o", out, "--min-std", "0", "--std-of", "E", code=2).err
     assert "E of every response is known: 2 → 0" in error
 
@@ -154,10 +143,10 @@ def test_excluded_and_repeated_questions(cli, write, tmp_path):
     source = write(rows_of(scored("a", 1, 1), scored("b", 1, 0), twin))
     out, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
     cli("select", source, "-o", out, "--unique", code=0)
-    assert [row["id"] for row in read(out)] == ["a", "b"]
+    assert [row["id"] for row in read_rows(out)] == ["a", "b"]
     cli("select", source, "-o", other, "--pass", "0.5:0.5", code=0)
     cli("select", source, "-o", out, "--exclude", other, code=0)
-    assert [row["id"] for row in read(out)] == ["a", "twin"]
+    assert [row["id"] for row in read_rows(out)] == ["a", "twin"]
     (tmp_path / "odd.jsonl").write_text('{"q": 1}\n')
     error = cli("select", source, "-o", out, "--exclude", tmp_path / "odd.jsonl", code=2).err
     assert "row 1 has no `question`: add it" in error
@@ -167,7 +156,7 @@ def test_partial_groups(cli, write, tmp_path):
     out = tmp_path / "out.jsonl"
     source = write(rows_of(scored("a", 1, 0, 1), scored("b", 1, 0)))
     cli("select", source, "-o", out, "--min-samples", "3", code=0)
-    assert [row["samples"] for row in read(out)] == [3]
+    assert [row["samples"] for row in read_rows(out)] == [3]
 
 
 def test_rows_are_scored_with_a_recipe(cli, write, arena, tmp_path):
@@ -177,7 +166,7 @@ def test_rows_are_scored_with_a_recipe(cli, write, arena, tmp_path):
     error = cli("select", write(rows), "-o", out, code=2).err
     assert "correct: missing; score the rows first, or choose a recipe" in error
     cli("select", write(rows), "-o", out, "-r", "arena", code=0)
-    assert read(out)[0]["pass_rate"] == 0.5
+    assert read_rows(out)[0]["pass_rate"] == 0.5
 
 
 def test_right_at(cli, write, tmp_path):
@@ -196,8 +185,8 @@ def test_a_group_with_a_broken_row_is_in_error(cli, write, tmp_path):
     rows = [*scored("a", 1, 0), *broken, *unscored, *torn, *scored("e", 1, 0), *scored("a", 1)]
     out = tmp_path / "out.jsonl"
     ran = cli("select", write(rows), "-o", out, code=3)
-    assert [row["id"] for row in read(out)] == ["a", "e"]
-    errors = read(tmp_path / "out.jsonl.errors.jsonl")
+    assert [row["id"] for row in read_rows(out)] == ["a", "e"]
+    errors = read_rows(tmp_path / "out.jsonl.errors.jsonl")
     assert [(e["line"], e["error"]["type"], e["error"]["path"]) for e in errors] == [
         (3, "GroupError", ""),
         (4, "RowError", "documents"),
@@ -223,10 +212,10 @@ def test_groups_whose_rows_are_not_adjacent(cli, write, tmp_path):
     rows = rows_of(scored("a", 1), scored("b", 1), scored("a", 0))
     out = tmp_path / "out.jsonl"
     cli("select", write(rows), "-o", out, "--sort", code=0)
-    assert [row["samples"] for row in read(out)] == [2, 1]
+    assert [row["samples"] for row in read_rows(out)] == [2, 1]
     nameless = [{k: v for k, v in row.items() if k != "group"} for row in scored("a", 1, 0, 1, 0)]
     cli("select", write(nameless), "-o", out, "--group-size", "2", code=0)
-    assert [row["pass_rate"] for row in read(out)] == [0.5, 0.5]
+    assert [row["pass_rate"] for row in read_rows(out)] == [0.5, 0.5]
 
 
 def test_standard_input_and_parquet(cli, write, many, tmp_path):
@@ -236,10 +225,10 @@ def test_standard_input_and_parquet(cli, write, many, tmp_path):
     assert out.read_bytes() == piped.read_bytes()
     pytest.importorskip("pyarrow")
     parquet = tmp_path / "scored.parquet"
-    source = write([{k: v for k, v in row.items() if k != "logprobs"} for row in read(many)])
+    source = write([{k: v for k, v in row.items() if k != "logprobs"} for row in read_rows(many)])
     cli("score", source, "-o", parquet, "-r", "naive-grpo", code=0)
     cli("select", parquet, "-o", out, "--pass", "0:1", code=0)
-    assert len(read(out)) == 100
+    assert len(read_rows(out)) == 100
 
 
 @pytest.mark.parametrize("kind", ["r-tuning", "rft", "dpo", "sft"])
@@ -247,7 +236,7 @@ def test_training_sets(cli, write, tmp_path, kind):
     rows = rows_of(scored("a", 1, 0), scored("b", 1, 1), scored("c", 0, 0))
     out = tmp_path / "out.jsonl"
     ran = cli("select", write(rows), "-o", out, "--make", kind, code=0)
-    chats = read(out)
+    chats = read_rows(out)
     keys = ["id", "prompt", *(["chosen", "rejected"] if kind == "dpo" else ["completion"])]
     assert all(list(row) == keys for row in chats)
     expected = {"r-tuning": "abc", "rft": "ab", "dpo": "ac", "sft": "abc"}[kind]
@@ -265,7 +254,7 @@ def test_a_training_set_from_labelled_questions(cli, many, tmp_path):
     cli("probe", many, "-o", labelled, code=0)
     assert "set --recipe" in cli("select", labelled, "-o", out, "--make", "r-tuning", code=2).err
     cli("select", labelled, "-o", out, "--make", "r-tuning", "-r", "naive-grpo", code=0)
-    completions = [row["completion"][0]["content"] for row in read(out)]
+    completions = [row["completion"][0]["content"] for row in read_rows(out)]
     assert completions.count("<answer>I don't know</answer>") == 10
     assert completions[0] == "<answer>answer q0</answer>"
 
@@ -274,7 +263,7 @@ def test_selection_by_the_labels_of_questions(cli, many, tmp_path):
     labelled, out = tmp_path / "labelled.jsonl", tmp_path / "out.jsonl"
     cli("probe", many, "-o", labelled, code=0)
     cli("select", labelled, "-o", out, "--pass", "0.1:0.875", "--min-samples", "2", code=0)
-    assert [(row["pass_rate"], row["samples"]) for row in read(out)] == [(0.5, 2)] * 60
+    assert [(row["pass_rate"], row["samples"]) for row in read_rows(out)] == [(0.5, 2)] * 60
     error = cli("select", labelled, "-o", out, "--min-samples", "3", code=2).err
     assert "at least 3 responses: 100 → 0" in error
     assert (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
+from command_line import card_of, read_rows
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, Models
@@ -44,16 +43,6 @@ def rollout(name, response, *, supported=True, **fields):
 GOOD = "Paris [1]. Rome [2]."
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def card_of(path):
-    return yaml.safe_load(
-        path.with_name(path.name + ".card.md").read_text("utf-8").split("---\n")[1]
-    )
-
-
 def texts(row, *columns):
     return tuple(row[column][0]["content"] for column in columns)
 
@@ -79,7 +68,7 @@ def test_pairs_of_all_kinds_of_questions(cli, write, tmp_path):
         ),
     ]
     cli("select", write(rows), "-o", out, "--make", "trust-dpo", code=0)
-    a, b, c = read(out)
+    a, b, c = read_rows(out)
     assert texts(a, "chosen", "rejected") == (GOOD, "Rome [1].")
     # one of two answers, and the only citation is wrong
     assert (a["severity"], a["hallucination"]) == (2.5, "improper_citation")
@@ -102,7 +91,7 @@ def test_an_excessive_refusal_is_rejected(cli, write, tmp_path):
         *("-o", out, "--make", "trust-dpo"),
         code=0,
     )
-    [row] = read(out)
+    [row] = read_rows(out)
     assert texts(row, "chosen", "rejected") == (GOOD, refusal)
     assert (row["severity"], row["hallucination"]) == (1.0, "excessive_refusal")
 
@@ -113,12 +102,12 @@ def test_rows_for_fine_tuning(cli, write, tmp_path):
     del listed["response"]
     rows = [rollout("a", GOOD), rollout("b", "x", supported=False), listed]
     cli("select", write(rows), "-o", out, "--make", "trust-sft", code=0)
-    assert [texts(row, "completion") for row in read(out)] == [
+    assert [texts(row, "completion") for row in read_rows(out)] == [
         (GOOD,),
         (REFUSAL,),
         ("Paris [1], Rome [2].",),
     ]
-    assert [set(row) for row in read(out)] == [{"id", "prompt", "completion"}] * 3
+    assert [set(row) for row in read_rows(out)] == [{"id", "prompt", "completion"}] * 3
 
 
 def test_questions_without_a_pair_are_counted(cli, write, tmp_path):
@@ -134,7 +123,7 @@ def test_questions_without_a_pair_are_counted(cli, write, tmp_path):
         rollout("good", "Rome [2]."),
     ]
     cli("select", write(rows), "-o", out, "--make", "trust-dpo", code=0)
-    assert [row["id"] for row in read(out)] == ["good"]
+    assert [row["id"] for row in read_rows(out)] == ["good"]
     assert card_of(out)["counts"]["cannot be made"] == {
         "no response with a hallucination": 2,
         "no complete response without a hallucination": 1,
@@ -147,7 +136,7 @@ def test_a_pass_rate_is_the_share_without_hallucination(cli, write, tmp_path):
     rows = [rollout("a", GOOD), rollout("a", "Rome [1]."), rollout("b", GOOD)]
     options = ("--make", "trust-sft", "--pass", "0.5:0.5")
     cli("select", write(rows), "-o", out, *options, code=0)
-    assert [row["id"] for row in read(out)] == ["a"]
+    assert [row["id"] for row in read_rows(out)] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +155,7 @@ def test_rows_that_cannot_be_measured(cli, write, tmp_path, fields, path, messag
     out = tmp_path / "out.jsonl"
     rows = [rollout("a", GOOD, **fields), rollout("b", GOOD)]
     cli("select", write(rows), "-o", out, "--make", "trust-sft", code=3)
-    [error] = read(tmp_path / "out.jsonl.errors.jsonl")
+    [error] = read_rows(tmp_path / "out.jsonl.errors.jsonl")
     assert error["error"]["path"] == path
     assert message in error["error"]["message"]
 
@@ -236,7 +225,7 @@ def test_a_model_writes_the_preferred_response(run, tmp_path):
         {"premise": ITALY, "hypothesis": "Which cities of c? Rome", "entailment": 0.9}
     ]
     result = run(rows, policy)
-    a, b, c = read(tmp_path / "out.jsonl")
+    a, b, c = read_rows(tmp_path / "out.jsonl")
     # The written response is preferred to a response of the group.
     assert texts(a, "chosen", "rejected") == ("It is Paris [1]. Then Rome [2].", "Rome [1].")
     assert texts(b, "chosen") == (REFUSAL,)
@@ -250,7 +239,7 @@ def test_a_model_writes_the_preferred_response(run, tmp_path):
 def test_a_written_response_with_a_hallucination_is_not_used(run, tmp_path):
     policy = Writer(lambda _: "Rome and Paris [Answer 1, Answer 2].")
     result = run([rollout("a", GOOD), rollout("b", "Rome [1].")], policy, "trust-sft")
-    [row] = read(tmp_path / "out.jsonl")
+    [row] = read_rows(tmp_path / "out.jsonl")
     assert texts(row, "completion") == (GOOD,)
     assert result.unsuitable == {"no complete response without a hallucination": 1}
 
@@ -266,7 +255,7 @@ def test_failures_of_the_writer_lose_nothing(run, tmp_path):
     rows = [rollout("a", GOOD), rollout("a", "Rome [1]."), rollout("b", "Rome [1].")]
     first = run(rows, Writer(lambda p: BackendError("busy") if "of a?" in p else good), "trust-sft")
     assert (first.rows_in_error, first.written) == (2, 1)
-    errors = read(tmp_path / "out.jsonl.errors.jsonl")
+    errors = read_rows(tmp_path / "out.jsonl.errors.jsonl")
     assert [(e["line"], e["error"]["message"]) for e in errors] == [(1, "busy"), (2, "busy")]
     second = run(rows, Writer(lambda _: good), "trust-sft")
     assert (second.written, second.new_texts, second.stored_texts) == (2, 1, 1)
@@ -282,6 +271,6 @@ def test_real_models(cli, write, tmp_path):
     rows = [rollout("a", GOOD), rollout("b", "Paris [1].", supported=False)]
     options = ("--make", "trust-sft", "--model", model, "--max-tokens", "8", "--texts", "2")
     ran = cli("select", write(rows), "-o", out, *options, code=0)
-    assert "written texts: 2 new, 0 from earlier runs" in ran.err
-    assert [row["id"] for row in read(out)] == ["a", "b"]
+    assert "texts of the policy: 2 new, 0 from earlier runs" in ran.err
+    assert [row["id"] for row in read_rows(out)] == ["a", "b"]
     assert "2 from earlier runs" in cli("select", write(rows), "-o", out, *options, code=0).err

@@ -19,10 +19,15 @@ ROWS = EXAMPLES / "tiny-world.jsonl"
 MODEL = [
     "--model",
     CHECKPOINT,
-    "--dtype",
-    "float32",
+    "--set",
+    "models.dtype=float32",
 ]
-STANDS = ["--document-form", "{text} [{label}] .", "--document-separator", " "]
+STANDS = [
+    "--set",
+    "models.document_form={text} [{label}] .",
+    "--set",
+    "models.document_separator= ",
+]
 ASKED = ["--recipe", "ctrl-rag", "--set", "on_missing_support=zero"]
 
 

@@ -195,7 +195,7 @@ def test_right_answers_of_real_rows_have_higher_rewards(tmp_path, shared, name, 
 def test_rows_without_documents_can_be_scored(tmp_path, shared, trainer, name):
     output = str(tmp_path / f"out.{'parquet' if trainer == 'verl' else 'jsonl'}")
     source = str(shared / "data/crag/dev_data_sample10.jsonl")
-    options = PrepareOptions("crag", source, output, name, trainer, no_documents=True)
+    options = PrepareOptions("crag", source, output, name, trainer, prompt="closed-book")
     assert check(options) > 1
     for chat, fields in read_back(Path(output), trainer):
         assert "documents" not in fields

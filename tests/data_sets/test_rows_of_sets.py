@@ -207,15 +207,6 @@ def test_a_real_row_of_musique(shared):
 # --- ASQA, QAMPARI, ELI5, ExpertQA -------------------------------------------------------------
 
 
-def trust_align(name, shared):
-    """Return the refusal demonstrations, which contain no answers, with placeholder answers."""
-    path = shared / f"data/trust_align/{name}_refusal.json"
-    rows = json.loads(path.read_text())["refusal_demos"]
-    for row in rows:
-        row["answers"] = [[f"a {i}"] for i in range(len(row["docs"][0]["answers_found"]))]
-    return rows
-
-
 ANSWER_KINDS = [("asqa", "short"), ("qampari", "list"), ("eli5", "claims")]
 
 
@@ -243,41 +234,6 @@ def test_gold_answers_of_alce(tmp_path):
     )
     [claims] = golds(tmp_path, "eli5", [ALCE["eli5"]])
     assert claims.answers == (("Snow scatters light.",), ("Light has all colors.",))
-    assert claims.answer_kind == "claims"
-
-
-@pytest.mark.parametrize(("name", "kind"), ANSWER_KINDS)
-def test_answers_found_of_trust_align(tmp_path, shared, name, kind):
-    rows = trust_align(name, shared)
-    rows[1]["docs"][2]["answers_found"][1] = 1
-    first, second = golds(tmp_path, name, rows)
-    assert (first.answerable, first.supporting) == (False, ())
-    assert (second.answerable, second.supporting) == (True, (2,))
-    assert second.answer_kind == kind
-    assert second.documents[2].supports[:3] == (False, True, False)[: len(rows[1]["answers"])]
-    assert suitability_problem(second, definition_of("ground-grpo")) is None
-    assert suitability_problem(first, definition_of("ground-grpo")) is None
-    assert suitability_problem(first, definition_of("ground-grpo-stage1")).reason.startswith(
-        "unanswerable"
-    )
-    only = golds(tmp_path, name, rows, top=2)[1]
-    assert (only.answerable, len(only.documents)) == (False, 2)
-
-
-def test_real_rows_of_alce(shared):
-    [gold] = of_file("asqa", shared / "data/alce/asqa_eval_row_docs_truncated.jsonl")
-    assert gold.answers == (
-        ("Daei", "Ali Daei"),
-        ("Bican", "Josef Bican"),
-        ("Sinclair", "Christine Sinclair"),
-    )
-    assert gold.answerable is None
-    reason = suitability_problem(gold, definition_of("ground-grpo"))
-    assert reason == Problem(
-        "unknown whether the documents contain an answer", "the documents have no answers_found"
-    )
-    [claims] = of_file("eli5", shared / "data/alce/eli5_eval_row_docs_truncated.jsonl")
-    assert len(claims.answers) == 3
     assert claims.answer_kind == "claims"
 
 

@@ -11,7 +11,7 @@ from growth import assert_linear
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.datasets.web_pages import LARGEST_PAGE, page_text
+from rag_rewards.datasets.crag import LARGEST_PAGE, page_text
 from rag_rewards.errors import MissingExtraError
 
 pytest.importorskip("html_text")

@@ -60,7 +60,7 @@ def _write_results(examples: Path) -> None:
         open("evaluate.json", "w", encoding="utf-8") as out,
         contextlib.redirect_stdout(out),
     ):
-        execute("evaluate", "arena-arena.jsonl", "--metrics", "em,f1,ndcg@5", "--json")
+        execute("evaluate", "arena-arena.jsonl", "--metrics", "em,f1,ndcg@5", "-o", "-")
     execute("report", "arena-arena.jsonl", "-o", "report.html")
 
 

@@ -12,9 +12,9 @@ from fuzz_rows import ROWS_OF_RECIPES
 from hostile_texts import new
 from rag_rewards_adapters.verl.rows import row_fields
 
-from rag_rewards.datasets.answer_expression import required_answers
 from rag_rewards.datasets.catalog import DATASETS
-from rag_rewards.datasets.web_pages import page_text
+from rag_rewards.datasets.crag import page_text
+from rag_rewards.datasets.prgb import required_answers
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.decide import decide
 from rag_rewards.matching.lenient import lenient_match

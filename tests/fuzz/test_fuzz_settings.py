@@ -15,6 +15,7 @@ from properties import budget
 
 from rag_rewards.cli.recipe_options import parse_settings, read_config
 from rag_rewards.loading import load_recipe
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.prompts import PLACEHOLDERS, PromptTemplate
 from rag_rewards.recipes import RECIPES as DEFINITIONS
 from rag_rewards.recipes import definition_of
@@ -74,6 +75,7 @@ def test_settings_of_the_command_line(given):
         settings().map(
             lambda given: {"stages": [{"recipe": given[0], "settings": given[1], "until_step": 1}]}
         ),
+        settings(python_values).map(lambda given: {"models": {"dtype": given[0], **given[1]}}),
         values,
     ),
     st.one_of(st.just(""), texts),
@@ -87,6 +89,8 @@ def test_configuration_files(content, appended):
         config = outcome(lambda: read_config(path))
     if isinstance(config, str):
         return
+    config, models = config
+    outcome(lambda: ModelOptions.of(models))
     mapping = {"settings": config.settings, "hardened": config.hardened, "stages": config.stages}
     if config.recipe is None or ":" not in config.recipe:
         outcome(lambda: load_recipe({"recipe": config.recipe, **mapping}))

@@ -13,7 +13,7 @@ from growth import assert_linear
 from hostile_texts import FAMILIES
 
 from rag_rewards.cli.recipe_options import parse_settings
-from rag_rewards.datasets.web_pages import page_text
+from rag_rewards.datasets.crag import page_text
 from rag_rewards.matching.decide import decide
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_or_error

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
-from rag_rewards.calibration.reliability import calibration_error, reliability_bins
+from rag_rewards.calibration.report import calibration_error, reliability_bins
 from rag_rewards.metrics.agreement import Agreement, ScoreCounts
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "agreement.py"

@@ -218,8 +218,16 @@ def test_groups_are_whole_and_models_run_in_the_workers(nodes: RayNodes, tmp_pat
         for j, line in enumerate(lines)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(copies))
-    model = ("--model", CHECKPOINT, "--document-form", "{text} [{label}] .")
-    arguments = ["rows.jsonl", "-r", "ctrl-rag", *model, "--document-separator", " ", "-o"]
+    model = ("--model", CHECKPOINT, "--set", "models.document_form={text} [{label}] .")
+    arguments = [
+        "rows.jsonl",
+        "-r",
+        "ctrl-rag",
+        *model,
+        "--set",
+        "models.document_separator= ",
+        "-o",
+    ]
     local = Run(nodes, tmp_path, *arguments, "local").end(None)
     log = Run(nodes, tmp_path, *arguments, "ray", *on_ray(nodes)).end(None)
     signature = next(line for line in local.splitlines() if line.startswith("rag-rewards "))

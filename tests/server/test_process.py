@@ -82,8 +82,6 @@ def test_disconnected_clients_do_not_stop_the_server(serving: Callable[..., Runn
     [
         (["-r", "arena", "--host", "0.0.0.0"], "token"),  # noqa: S104
         (["-r", "arena", "--token-file", "nowhere"], "cannot read --token-file"),
-        (["-r", "arena", "--on-error", "value"], "--error-value"),
-        (["-r", "arena", "--error-value", "0"], "--error-value"),
         (["-r", "arena", "--port", "70000"], "--port must be from 0 to 65535, found 70000"),
         (["-r", "arena", "--port", "-1"], "--port must be from 0 to 65535, found -1"),
         (["-r", "arena", "--deadline", "inf"], "--deadline must be above 0 and finite, found inf"),

@@ -93,7 +93,7 @@ def write_rows(path: Path, count: int) -> None:
 
 def start(source: Path, out: Path, url: str, cache: Path) -> subprocess.Popen[bytes]:
     judge = ["--judge", url, "--judge-model", "m", "--judge-cache", str(cache)]
-    judge += ["--judge-retries", "8"]
+    judge += ["--set", "models.judge_retries=8"]
     command = [*COMMAND, "score", str(source), "-o", str(out), "-r", "truthrl", *judge, "--resume"]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -349,7 +349,7 @@ def main() -> int:
     seed, started, slow = options.seed, time.monotonic(), None
     with ExitStack() as stack:
         judge = stack.enter_context(running(HERE / "faulty_judge.py", seed))
-        judged = ("--judge", judge, "--judge-model", "m", "--judge-retries", "3")
+        judged = ("--judge", judge, "--judge-model", "m", "--set", "models.judge_retries=3")
         rules = stack.enter_context(Server("arena", "-r", "arena"))
         truthrl = stack.enter_context(Server("truthrl", "-r", "truthrl", *judged))
         rules_cases = cases("arena", seed)

@@ -212,15 +212,6 @@ function searches() {
     ...(credit.length ? [table(["method of credit", ...(several ? names : ["groups without signal"])], credit, "signal"),
       soft("The share of the groups in which the advantage of every turn is 0. Groups of one rollout are left out.")] : [])];
 }
-const FIGURES = [["kappa", "κ"], ["precision", "precision"], ["recall", "recall"], ["false_positive_rate", "false positives"], ["auc", "AUC"]];
-function agreement() {
-  const rows = data.agreement[0].flatMap((_, i) => data.agreement.map((values, k) => [values[i], k]).filter(([each]) => each.figures.rows || !several).map(([each, k]) =>
-    el("tr", {}, cell(each.metric.replace("components.", "")), several ? named(k) : null, ...[each.figures.rows, each.figures.yes, each.missing].map(n => cell(count(n), "number")),
-      ...FIGURES.map(([key]) => el("td", { class: "number", title: each.figures[key].reason || "" }, short(each.figures[key].value, 3), el("div", { class: "soft", text: range(each.figures[key].low, each.figures[key].high) }))))));
-  const reasons = unique(data.agreement.flat().map(each => (each.figures.kappa.reason || "").split(";")[0]).filter(Boolean));
-  return [table(["value", ...(several ? ["file"] : []), "rows", "label yes", "without label", ...FIGURES.map(([, name]) => name)], rows, "agreement"),
-    soft(`Agreement with the column ${data.agreement[0][0].label}, with 95% intervals. Rows without a label are left out. ${reasons.length ? "– means: " + reasons.join("; ") + "." : ""}`)];
-}
 function training() {
   const steps = runs.flatMap(run => run.statistics.steps);
   if (!steps.length) return [soft("This section requires rows with at least two different values of `step`.")];
@@ -362,7 +353,7 @@ const hasTurns = runs.some(run => run.statistics.turns), ofOneFile = [["against"
 const sections = [["means", "Means", means], ...(several ? [["outcomes", "Wins, ties and losses", outcomes], ["changed", "Rows that changed most", changed]] : []),
   ["distributions", "Distributions", () => charts(...data.distributions.map(distribution))], ["groups", "Groups", groups],
   ["responses", "Responses", () => [rates(k => runs[k].statistics.rates), ...charts(distribution(data.words))]],
-  ...(hasTurns ? [["searches", "Searches", searches]] : []), ...(data.agreement ? [["agreement", "Agreement with labels", agreement]] : []), ["training", "Changes over training", training], ...ofOneFile];
+  ...(hasTurns ? [["searches", "Searches", searches]] : []), ["training", "Changes over training", training], ...ofOneFile];
 const links = sections.map(([id, text]) => el("a", { href: "#" + id, text }));
 const select = several ? el("label", {}, "rollouts of ", el("select", { id: "file", onchange: chooseFile }, ...names.map((text, value) => el("option", { value, text })))) : null;
 document.getElementById("page").replaceChildren(...[el("header", {}, el("h1", { text: data.title }), el("nav", { "aria-label": "sections" }, ...links), select), ...overview()].filter(Boolean),

@@ -166,7 +166,7 @@ def test_without_an_error_value_the_trainer_has_no_reward(
 
 
 def test_with_an_error_value_the_trainer_continues() -> None:
-    running = Server("-r", "arena", "--on-error", "value", "--error-value", "-1").ready()
+    running = Server("-r", "arena", "--error-value", "-1").ready()
     try:
         (output,) = run_executor(running.url, label='{"answers": "Seine"}')
     finally:
