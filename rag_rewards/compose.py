@@ -46,7 +46,7 @@ def _per_rollout(
     batch: Batch, parts: Sequence[Reward], function: Callable[[tuple[float, ...]], float]
 ) -> list[Value]:
     """Return a function of the values of the parts for each rollout; None where one is None."""
-    rows: Any = zip(*[batch.values(part) for part in parts], strict=True)
+    rows: Any = zip(*map(batch.values, parts), strict=True)
     return [None if None in row else function(row) for row in rows]
 
 

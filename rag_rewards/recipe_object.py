@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import repeat, starmap
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from rag_rewards.compose import AtLeast, Mean
@@ -166,7 +167,7 @@ class Recipe:
     @property
     def component_names(self) -> tuple[str, ...]:
         """The names of the components, in order."""
-        return tuple(component.name for component in self.components)
+        return tuple(map(attrgetter("name"), self.components))
 
     @cached_property
     def needs_turns(self) -> bool:
@@ -323,10 +324,10 @@ class Recipe:
 
     def _computed(self, batch: Batch) -> list[Score]:
         totals, entries = batch.values(self.total), batch.entries(self.total)
-        columns = zip(*[batch.values(component) for component in self.components], strict=True)
+        columns = zip(*map(batch.values, self.components), strict=True)
         components = map(dict, map(zip, repeat(self.component_names), columns))
         correct = batch.values(self.correct) if self.correct else [None] * len(totals)
-        details = [[score.details for score in batch(leaf)] for leaf in self._leaves]
+        details = [list(map(attrgetter("details"), batch(leaf))) for leaf in self._leaves]
         filled = [column for column in details if any(column)] or details[:1]
         merged = reduce(_merge, filled)
         return list(starmap(Score, zip(totals, components, correct, merged, entries, strict=True)))

@@ -8,6 +8,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from rag_rewards.errors import UsageError, shorten
@@ -34,6 +35,23 @@ class Reward(Protocol):
     def scope(self) -> Scope: ...
     def needs(self, rollout: Rollout) -> Sequence[Need]: ...
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]: ...
+
+
+class RolloutReward:
+    """Base of the rewards that score each rollout by itself and, by default, need no evidence.
+
+    A subclass is a frozen dataclass with the fields `name` and `scope`, and the method `score`.
+    """
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return []
+
+    def score(self, rollout: Rollout) -> Score:
+        """Return the score of one rollout."""
+        raise NotImplementedError
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return list(map(self.score, rollouts))
 
 
 class Batch:
@@ -82,7 +100,7 @@ class Batch:
             if isinstance(reward, Composite):
                 values = reward.values(self)
             else:
-                values = [score.value for score in self(reward)]
+                values = list(map(_VALUE, self(reward)))
             entry = self._values[id(reward)] = (reward, values)
         return entry[1]
 
@@ -93,7 +111,7 @@ class Batch:
             if isinstance(reward, Composite):
                 entries = reward.entries(self)
             else:
-                entries = [score.turns for score in self(reward)]
+                entries = list(map(_TURNS, self(reward)))
             entry = self._entries[id(reward)] = (reward, entries)
         return entry[1]
 
@@ -101,6 +119,9 @@ class Batch:
     def groups(self) -> Groups:
         """The positions of the members of each group."""
         return groups_of(self.rollouts) if self._groups is None else self._groups
+
+
+_VALUE, _TURNS = attrgetter("value"), attrgetter("turns")
 
 
 @dataclass(frozen=True, repr=False)
@@ -229,20 +250,14 @@ class CorrectOf(Composite):
 
 @dataclass(frozen=True)
 @check_choices
-class FunctionReward:
+class FunctionReward(RolloutReward):
     """A plain function of one rollout as a reward. A result of None leaves the rollout unscored."""
 
     function: Callable[[Rollout], float | int | bool | Score | None] = field(repr=False)
     name: str
     scope: Scope = "rollout"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        return []
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [self._score(rollout) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         result = self.function(rollout)
         if result is None or isinstance(result, Score):
             return result or Score(None)

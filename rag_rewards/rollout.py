@@ -411,9 +411,9 @@ class Score(msgspec.Struct, frozen=True, gc=False):
     turns: TurnEntries = ()
 
     def __post_init__(self) -> None:
-        if self.value is not None and not isfinite(self.value):
-            raise ValueError(f"a reward must be a finite number or None, found {self.value}")
-        for value in self.turns:
+        if not self.turns and isfinite(self.value or 0.0):  # as most scores
+            return
+        for value in (self.value, *self.turns):
             if value is not None and not isfinite(value):
                 raise ValueError(f"a reward must be a finite number or None, found {value}")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
-from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import about, check_choices
@@ -81,7 +82,7 @@ def copies_documents(rollout: Rollout, answer: str, pattern: re.Pattern[str]) ->
 
 @dataclass(frozen=True)
 @check_choices
-class CitationRecall:
+class CitationRecall(RolloutReward):
     """The share of the supporting documents that a response cites. Range 0 to 1.
 
     Raises DataError for a row without `supporting`. Source: CTRL-RAG, Eq. 2.
@@ -119,15 +120,12 @@ class CitationRecall:
     name: str = "citation_recall"
     scope: Literal["rollout"] = "rollout"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        return []
+    @cached_property
+    def _markers(self) -> re.Pattern[str]:
+        return compiled(self.pattern)
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        pattern = compiled(self.pattern)
-        return [self._score(rollout, pattern) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout, pattern: re.Pattern[str]) -> Score:
-        supporting = rollout.supporting_labels
+    def score(self, rollout: Rollout) -> Score:
+        pattern, supporting = self._markers, rollout.supporting_labels
         response = rollout.parsed
         count = len(rollout.documents or ()) or None
         text = response.text if self.include_thinking else response.visible

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError, check_choice
 from rag_rewards.evidence.needs import LogProbsNeed, Need, values_without
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rollout import LogProbs, Rollout, Score
 from rag_rewards.settings import about, check_choices
 
@@ -133,7 +134,7 @@ def least_sum(lists: Sequence[Sequence[float]], sums: Sequence[float]) -> tuple[
 
 @dataclass(frozen=True)
 @check_choices
-class ContrastiveLikelihood:
+class ContrastiveLikelihood(RolloutReward):
     """R_CLR of the log-probabilities of a rollout. The components are E(y), in nats, and R_CLR.
 
     The response of a rollout with several turns is its last turn, y, and D are the results of all
@@ -198,9 +199,6 @@ class ContrastiveLikelihood:
         supporting = self._supporting(rollout)
         return [LogProbsNeed(supporting)] if supporting else []
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [self._score(rollout) for rollout in rollouts]
-
     def _supporting(self, rollout: Rollout) -> tuple[str, ...]:
         labels = () if rollout.supporting is None else rollout.supporting_labels
         if not labels and self.on_missing_support == "error":
@@ -210,7 +208,7 @@ class ContrastiveLikelihood:
             )
         return labels
 
-    def _score(self, rollout: Rollout) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         supporting = self._supporting(rollout)
         if not supporting:
             return _clr_score(0.0, 0.0, {"tokens": 0})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
 
 from rag_rewards.errors import check_choice
-from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import labels_in
@@ -84,7 +84,7 @@ def relevance(
 
 @dataclass(frozen=True)
 @check_choices
-class Relevance:
+class Relevance(RolloutReward):
     """ARENA's relevance reward: 0, 0.5 or 1. A section that is not a list of ids earns 0.
 
     Raises DataError for a row without `supporting`; an empty list is allowed. Source: ARENA,
@@ -113,13 +113,7 @@ class Relevance:
     name: str = "relevance"
     scope: Literal["rollout"] = "rollout"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        return []
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [self._score(rollout) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         supporting = rollout.supporting_labels
         section = rollout.parsed.cut(self.tags).content.get("relevance")
         named = None if section is None else _ids(section, self.notation)

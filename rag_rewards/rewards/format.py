@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 from unicodedata import category
 
-from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
@@ -69,7 +68,7 @@ def tag_count(cut: Cut, tags: Tags) -> float:
 
 @dataclass(frozen=True)
 @check_choices
-class Format:
+class Format(RolloutReward):
     """1 if the response consists of these sections, in order, each once, else 0.
 
     filled  sections that must not be empty
@@ -88,20 +87,17 @@ class Format:
     name: str = "format"
     scope: Literal["rollout"] = "rollout"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        return []
-
     def of(self, rollout: Rollout) -> float:
         """Return the value of one rollout."""
         return format_match(rollout.parsed.cut(self.tags), self.tags, self.filled, words=self.words)
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [_YES if self.of(rollout) else _NO for rollout in rollouts]
+    def score(self, rollout: Rollout) -> Score:
+        return _YES if self.of(rollout) else _NO
 
 
 @dataclass(frozen=True)
 @check_choices
-class TagCount:
+class TagCount(RolloutReward):
     """The share of the tags of an output form that occur exactly once. Range 0 to 1.
 
     Source: Ground-GRPO, Eq. 3.
@@ -111,11 +107,8 @@ class TagCount:
     name: str = "tag_count"
     scope: Literal["rollout"] = "rollout"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        return []
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [Score(tag_count(r.parsed.cut(self.tags), self.tags)) for r in rollouts]
+    def score(self, rollout: Rollout) -> Score:
+        return Score(tag_count(rollout.parsed.cut(self.tags), self.tags))
 
 
 _YES, _NO = Score(1.0), Score(0.0)

@@ -12,6 +12,7 @@ from rag_rewards.errors import DataError
 from rag_rewards.evidence.needs import EntailmentNeed, Need
 from rag_rewards.matching.gold import Required, in_memory
 from rag_rewards.matching.mentions import agrees, stated_answers
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.checked_statements import (
     CheckedStatement,
     statement_details,
@@ -442,7 +443,7 @@ def _contains(normal: str, raw: str, gold: str, alias: str) -> bool:
 
 @dataclass(frozen=True)
 @check_choices
-class Process:
+class Process(RolloutReward):
     """The probability that the reasoning entails the decision, 0 without the format.
 
     The reasoning is the section `think`. The decision is the answer section without its markers.
@@ -457,14 +458,11 @@ class Process:
     def needs(self, rollout: Rollout) -> list[Need]:
         return [self._need(rollout)] if self.format.of(rollout) else []
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [self._score(rollout) for rollout in rollouts]
-
     def _need(self, rollout: Rollout) -> EntailmentNeed:
         content = rollout.parsed.cut(self.format.tags).content
         decision = strip_markers(content["answer"], compiled(self.pattern))
         return EntailmentNeed(content["think"].strip(), decision)
 
-    def _score(self, rollout: Rollout) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         is_formatted = self.format.of(rollout)
         return Score(self._need(rollout).read(rollout) if is_formatted else 0.0)

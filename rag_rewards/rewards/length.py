@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import SettingError, needs_extra
-from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.lengths import auto_length, characters, words
@@ -129,7 +129,7 @@ def repetition_cost(words: Sequence[str], n: int) -> float:
 
 @dataclass(frozen=True)
 @check_choices
-class Cost:
+class Cost(RolloutReward):
     """The cost of a response with its thinking, at least 0. A composition subtracts it.
 
     Source: CTRL-RAG, Eq. 4.
@@ -158,13 +158,8 @@ class Cost:
     name: str = "cost"
     scope: Literal["rollout"] = "rollout"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        return []
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [Score(self._of(rollout.parsed.text)) for rollout in rollouts]
-
-    def _of(self, text: str) -> float:
+    def score(self, rollout: Rollout) -> Score:
+        text = rollout.parsed.text
         if self.kind == "length":
-            return length_cost(words(text), self.budget)
-        return repetition_cost(text.split(), self.ngram)
+            return Score(length_cost(words(text), self.budget))
+        return Score(repetition_cost(text.split(), self.ngram))

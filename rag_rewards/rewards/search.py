@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
@@ -68,7 +69,7 @@ class AnswerComparison:
 
 @dataclass(frozen=True)
 @check_choices
-class MalformedTurns:
+class MalformedTurns(RolloutReward):
     """The penalties of malformed turns: −`penalty` at each turn with a name in `PENALIZED`.
 
     >>> MalformedTurns(0.1)([Rollout(response="<search>a")])[0].turns
@@ -89,13 +90,8 @@ class MalformedTurns:
     name: str = "malformed"
     scope: Literal["rollout"] = "rollout"
 
-    def needs(self, rollout: Rollout) -> list[Need]:
-        return []
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [self._score(rollout.trajectory(self.reading)) for rollout in rollouts]
-
-    def _score(self, run: Trajectory) -> Score:
+    def score(self, rollout: Rollout) -> Score:
+        run = rollout.trajectory(self.reading)
         if not self.penalty:
             return Score(0.0, turns=(None,) * len(run.turns))
         entries = tuple(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from rag_rewards.errors import DataError, SettingError, check_choice
 from rag_rewards.evidence.needs import Need, VerdictNeed
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.correctness import (
     EMPTY,
     UNDECIDED,
@@ -379,7 +380,7 @@ class Outcome:
         return "incorrect" if self.verifier == "exact" else None
 
     def _is_exact(self, required: Required, answer: str, forms: GoldForms) -> bool:
-        if _has_command(required):
+        if any("\\" in "".join(aliases) for aliases in required):
             required = tuple((*each, *map(plain_latex, each)) for each in required)
         return self._exact.match(required, answer, forms.normalize(answer), forms) == 1.0
 
@@ -419,17 +420,9 @@ def _is_symbol(text: str, aliases: Sequence[str]) -> bool:
     return any(phrase(alias) in (text, text.strip(EDGES)) for alias in aliases)
 
 
-def _has_command(required: Required) -> bool:
-    for aliases in required:  # faster than `any`, which matters for every answer
-        for alias in aliases:
-            if "\\" in alias:
-                return True
-    return False
-
-
 @dataclass(frozen=True)
 @check_choices
-class Reasoning:
+class Reasoning(RolloutReward):
     """A judge's verdict, 0 or 1, on the reasoning of the whole response.
 
     The judge gets the question, the gold answers and the response with its thinking, as in the
@@ -450,8 +443,8 @@ class Reasoning:
         question = JudgeQuestion("reasoning", text, response, gold, query_time=time)
         return [VerdictNeed(self.name, (question,))]
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [Score(self.value_of(rollout)) for rollout in rollouts]
+    def score(self, rollout: Rollout) -> Score:
+        return Score(self.value_of(rollout))
 
     def value_of(self, rollout: Rollout) -> float:
         """Return the verdict on the reasoning of a response, 0 or 1."""

@@ -26,8 +26,7 @@ def strip_end_of_sequence(text: str) -> str:
     >>> strip_end_of_sequence("<answer>Paris</answer><|im_end|>\\n")
     '<answer>Paris</answer>'
     """
-    last = text[-1:]
-    if last not in _OPENING and not last.isspace():  # as in most texts without tags
+    if text[-2:] not in _ENDS and not text[-1:].isspace():  # as most texts
         return text
     end, at = len(text), len(text.rstrip())
     while text[at - 2 if at > 2 else 0 : at] in _ENDS:

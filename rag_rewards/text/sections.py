@@ -37,7 +37,7 @@ class SectionStyle(msgspec.Struct, frozen=True):
 
 _THOUGHT = ("think", "/think")
 _Pair = tuple[str, str, str, int]
-"""(name, opening tag, closing tag, length of the opening tag)."""
+"""(name, opening and closing tag without their first bracket, length of the opening one)."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Tags:
 
 
 def _pair(name: str) -> _Pair:
-    return name, f"<{name}>", f"</{name}>", len(name) + 2
+    return name, f"{name}>", f"/{name}>", len(name) + 1
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -105,9 +105,9 @@ def cut(text: str, tags: Tags) -> Cut:
     whole = text
     if may_have_square_tags(text):
         text = _with_marks(text, tags)
-    result = _cut_well_formed(text, tags)
+    pieces = text.split("<")
+    result = _cut_well_formed(text, pieces, tags)
     if result is None:
-        pieces = text.split("<")
         places = _tags_in(pieces, tags)
         if len(places) < len(pieces) - 1:  # other brackets can be other thinking tags
             text = _with_marks(text, tags)
@@ -132,34 +132,30 @@ def _without_marks(cut: Cut, text: str) -> Cut:
     return Cut(content, cut.repeated, cut.exact, text, cut._tags)
 
 
-def _cut_well_formed(text: str, tags: Tags) -> Cut | None:
+def _cut_well_formed(text: str, pieces: list[str], tags: Tags) -> Cut | None:
     """Return the cut of a text whose only brackets are the tags in their order, else None.
 
-    Thinking can be before them, also if it is not a section of the recipe.
+    `pieces` is the text, split at its opening brackets. Thinking can be before the tags, also if it
+    is not a section of the recipe.
     """
     pairs = tags.pairs
-    if tags.thought_first and text.startswith("<think>", text.find("<")):
+    if tags.thought_first and len(pieces) > 1 and pieces[1][:6] == "think>":
         pairs = tags.thought_first
-    content: dict[str, str] = {}
-    exact = True
-    at = 0
-    for name, opening, closing, size in pairs:
-        start = text.find("<", at)
-        inside = start + size
-        end = text.find("<", inside)
-        if text[start:inside] != opening or text[end : end + size + 1] != closing:
-            return None
-        if exact and start > at:
-            exact = text[at:start].isspace()
-        content[name] = text[inside:end]
-        at = end + size + 1
-    if len(content) < len(pairs) or text.find("<", at) >= 0:
+    if len(pieces) != 2 * len(pairs) + 1:
         return None
-    if exact and at < len(text):
-        exact = text[at:].isspace()
-    if exact and pairs is tags.thought_first:
-        exact = not content["think"].strip()
-    return Cut(content, _NONE, exact, text, tags)
+    content: dict[str, str] = {}
+    around = pieces[0]
+    at = 1
+    for name, opening, closing, size in pairs:
+        inside, after = pieces[at], pieces[at + 1]
+        if inside[:size] != opening or after[: size + 1] != closing:
+            return None
+        content[name] = inside[size:]
+        around += after[size + 1 :]
+        at += 2
+    if pairs is tags.thought_first:
+        around += content["think"]
+    return Cut(content, _NONE, not around.strip(), text, tags)
 
 
 _TagPlaces = list[tuple[str, int, int]]

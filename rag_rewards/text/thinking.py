@@ -109,10 +109,9 @@ def replace_thinking(text: str, replacement: str, kept: Collection[str] = ()) ->
 
 def may_have_square_tags(text: str) -> bool:
     """Return whether a text can contain a thinking tag in brackets other than < and >."""
-    first = text.find("[")
-    if first < 0:
+    if "◁" in text or "[" not in text:
         return "◁" in text
-    return "◁" in text or _SQUARE.search(text, first, text.rfind("[") + 2) is not None
+    return _SQUARE.search(text, text.find("["), text.rfind("[") + 2) is not None
 
 
 def _tags(text: str) -> list[tuple[str, int, int]]:

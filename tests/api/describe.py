@@ -67,7 +67,7 @@ def _member(module: griffe.Object, member: griffe.Object | griffe.Alias) -> Iter
             f"class {name}",
             signature(target.parameters) if target.parameters else _fields(target),
         )
-        for method in target.members.values():
+        for method in target.all_members.values():  # also inherited ones
             if method.is_function and not method.name.startswith("_"):
                 yield f"function {name}.{method.name}", signature(method.parameters)
     else:

@@ -50,6 +50,7 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "class rag_rewards.rewards.MaskedAnswer": SPELLING,
     "class rag_rewards.rewards.Relevance": "`tags` is optional",
     "class rag_rewards.rewards.TagCount": "`tags` is optional",
+    "function rag_rewards.Response.answer": "`cut(tags).content` has the text of the section",
     "route POST /": "a request to it is still refused with the names of the routes",
     "function rag_rewards_adapters.skyrl.SkyRLRecipe.advantages": (
         "the generator computes the advantages, and its output contains them"

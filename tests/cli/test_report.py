@@ -30,29 +30,21 @@ def test_rows_in_error_are_counted_and_listed(cli, write, arena, tmp_path):
 def test_invalid_arguments(cli, write, tmp_path):
     out = ("-o", tmp_path / "r.html")
     first, second = write(rollouts(1)), write(rollouts(2), "b.jsonl")
-    recipe = ("-r", "arena", *out)
     for arguments, message in [
         (out, "no file of rows is given"),
         (("-", "-", *out), "given twice"),
         ((first, *out), "score them first, or set --recipe"),
         ((first, second, *out), "score them first"),
-        (
-            (first, "--label-threshold", 1, *recipe),
-            "--label-threshold is an option of labels: set --label",
-        ),
-        ((first, second, "--label", "people", *recipe), "no row has a label in 'people'"),
     ]:
         assert message in cli("report", *arguments, code=2).err
     assert not out[1].exists()
 
 
-def test_invalid_labels_and_rows_in_error_name_their_file(cli, write, tmp_path):
-    bad = [*rollouts(4), rollouts(1)[0] | {"id": "z", "human": "perhaps"}, {"id": "broken"}]
+def test_rows_in_error_name_their_file(cli, write, tmp_path):
+    bad = [*rollouts(4), {"id": "broken"}]
     paths = write(rollouts(4), "a.jsonl"), write(bad, "b.jsonl")
-    options = ("-o", tmp_path / "r.html", "-r", "arena", "--label", "human")
-    message = cli("report", *paths, *options, code=3).err
-    assert "b.jsonl: 1 labels left out, the first: row z: human: expected a label" in message
-    assert "b.jsonl: line 14: response: " in message
+    message = cli("report", *paths, "-o", tmp_path / "r.html", "-r", "arena", code=3).err
+    assert "b.jsonl: line 13: response: " in message
 
 
 def test_parquet_files_are_compared(cli, tmp_path):
@@ -62,7 +54,7 @@ def test_parquet_files_are_compared(cli, tmp_path):
         pq.write_table(pa.Table.from_pylist(rollouts(right)), path)
         scored.append(tmp_path / f"scored-{name}.parquet")
         cli("score", path, "-o", scored[-1], "-r", "arena", code=0)
-    message = cli("report", *scored, "-o", tmp_path / "r.html", "-l", "human", code=0).err
+    message = cli("report", *scored, "-o", tmp_path / "r.html", code=0).err
     assert "24 rollouts in" in message
 
 

@@ -14,7 +14,7 @@ from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.models.entity_prompts import parse_entities
 from rag_rewards.models.judge_prompts import outermost, parse_verdict
 from rag_rewards.models.responses import error_message, retry_after_seconds
-from rag_rewards.rewards.rubric_placeholders import filled, placeholders, readable
+from rag_rewards.rewards.rubrics import filled, placeholders, readable
 from rag_rewards.text.absence import declines, explains, paraphrases
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
