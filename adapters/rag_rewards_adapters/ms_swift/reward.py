@@ -56,18 +56,12 @@ class Options:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
         """Load the recipe and its models. UsageError and SettingError for invalid options."""
-        names = cls.__dataclass_fields__.keys() - {"scorer"}
-        own = {name: options[name] for name in names if name in options}
-        prompting = {name: options[name] for name in ("prompt", "template") if name in options}
-        rest = {
-            name: value
-            for name, value in options.items()
-            if name not in own and name not in prompting
-        }
+        rest, names = dict(options), cls.__dataclass_fields__.keys() - {"scorer"}
+        own = {name: rest.pop(name) for name in names & rest.keys()}
+        prompting = {name: rest.pop(name) for name in ("prompt", "template") if name in rest}
         ColumnMap.of(own.get("columns"), DATASET_FIELDS)  # raises for an unknown field
         prompt = PromptOptions(response_limit="max_completion_length", **prompting)
-        scorer = Scorer.load(rest, prompt=prompt)
-        return cls(scorer, **own)
+        return cls(Scorer.load(rest, prompt=prompt), **own)
 
 
 class RagReward(TrainerReward["Batch"]):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from importlib import import_module
 from pathlib import Path
+
+import pytest
+import rag_rewards_adapters.trl
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from start_scripts import (  # noqa: F401
@@ -26,3 +30,18 @@ def test_accelerate_accepts_the_options_of_a_node() -> None:
     assert (options.num_machines, options.num_processes, options.machine_rank) == (2, 16, 0)
     assert (options.main_process_ip, options.main_process_port) == ("10.0.0.1", 29500)
     assert options.training_script == "train.py"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("trl_turn_trainer", "TurnGRPOTrainer"),
+        ("trl_k2_trainer", "K2Trainer"),
+        ("trl_k2_trainer", "K2TurnTrainer"),
+        ("trl_group_filter", "FilteredGRPOTrainer"),
+        ("trl_group_filter", "GroupFilter"),
+    ],
+)
+def test_training_scripts_can_import_the_earlier_names(module: str, name: str) -> None:
+    earlier = getattr(import_module(f"rag_rewards_adapters.{module}"), name)
+    assert earlier is getattr(rag_rewards_adapters.trl, name)

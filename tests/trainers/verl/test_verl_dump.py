@@ -12,16 +12,7 @@ from processes import wait_for
 from rag_rewards_adapters import engine_policy
 from reward_batches import DOCUMENTS, KWARGS, QUESTION, batch_of, config_with_manager
 from test_verl_group_loops import check, engine_of, rewards_of, run_worker
-from test_verl_group_loops import folder as model  # noqa: F401 (a fixture)
-from test_verl_reward_loop import (  # noqa: F401 (fixtures)
-    RIGHT,
-    TEXTS,
-    folder,
-    groups,
-    loop,
-    running,
-    tokenizer,
-)
+from test_verl_reward_loop import RIGHT, TEXTS, groups, loop, running  # noqa: F401 (fixtures)
 
 from rag_rewards.groups import positions_by_key
 from rag_rewards.rows import decode_row
@@ -46,7 +37,7 @@ def is_complete(line: bytes) -> bool:
 
 def test_the_agent_loop_writes_groups_with_their_evidence(
     monkeypatch: Any,
-    model: Any,  # noqa: F811
+    model: Any,
     tmp_path: Path,
 ) -> None:
     texts = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
@@ -72,9 +63,9 @@ def test_the_agent_loop_writes_groups_with_their_evidence(
 
 
 def test_prompts_with_one_question_have_groups_of_their_own(
-    tokenizer: Any,  # noqa: F811
+    tokenizer: Any,
     loop: Any,  # noqa: F811
-    folder: Path,  # noqa: F811
+    folder: Path,
     tmp_path: Path,
 ) -> None:
     """Rows without an id, whose prompts differ only in the documents that the user wrote."""
@@ -91,9 +82,9 @@ def test_prompts_with_one_question_have_groups_of_their_own(
 
 
 def test_each_reward_worker_writes_a_file_of_its_own(
-    tokenizer: Any,  # noqa: F811
+    tokenizer: Any,
     loop: Any,  # noqa: F811
-    folder: Path,  # noqa: F811
+    folder: Path,
     tmp_path: Path,
 ) -> None:
     config = config_with_manager(

@@ -15,8 +15,7 @@ import torch
 import v1_trainer as v1
 from omegaconf import OmegaConf
 from tensordict import TensorDict
-from test_verl_group_loops import engine_of, folder, infos_of, run_worker  # noqa: F401
-from test_verl_group_sampler import buffer, queue  # noqa: F401
+from test_verl_group_loops import engine_of, infos_of, run_worker
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.trainer.ppo import core_algos
@@ -26,7 +25,6 @@ from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from component_groups import BATCHES, ComponentBatch
 from rag_rewards_adapters.verl.credit import SIGNAL, TurnCredit
-from rag_rewards_adapters.verl_sampler import RagReplayBuffer
 
 from rag_rewards import Score, custom, recipe
 from rag_rewards.errors import UsageError
@@ -152,11 +150,11 @@ def test_the_estimator_gdpo_of_verl_fails_in_its_v1_trainer(monkeypatch) -> None
 # --- the agent loop ------------------------------------------------------------------------------
 
 
-def test_the_loop_writes_the_sum_of_normalized_components(monkeypatch, folder):  # noqa: F811
+def test_the_loop_writes_the_sum_of_normalized_components(monkeypatch, model):
     texts = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
-    engine = engine_of(folder, {"Paris": texts})
-    config = v1.configuration(folder, "arena", *OPTIONS)
-    queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])  # noqa: F811
+    engine = engine_of(model, {"Paris": texts})
+    config = v1.configuration(model, "arena", *OPTIONS)
+    queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
     infos = infos_of(queue)
     members = [{name: [info[name]] for name in ("accuracy", "format")} for info in infos]
     expected = gdpo(members)
@@ -167,9 +165,9 @@ def test_the_loop_writes_the_sum_of_normalized_components(monkeypatch, folder): 
     assert sorted(info[SIGNAL] for info in infos) == [0.0, 0.0, 3.0]
 
 
-def test_a_flat_group_has_no_signal(monkeypatch, folder):  # noqa: F811
-    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
-    config = v1.configuration(folder, "arena", *OPTIONS)
+def test_a_flat_group_has_no_signal(monkeypatch, model):
+    engine = engine_of(model, {"Paris": [v1.arena("Seine")]})
+    config = v1.configuration(model, "arena", *OPTIONS)
     infos = infos_of(run_worker(monkeypatch, config, engine, [v1.question("Paris")]))
     assert [info[SIGNAL] for info in infos] == [0.0] * 3
 
@@ -193,10 +191,10 @@ def test_a_flat_group_has_no_signal(monkeypatch, folder):  # noqa: F811
         ((*OPTIONS, "algorithm.filter_groups.enable=True"), f"metric={SIGNAL}"),
     ],
 )
-def test_wrong_settings_are_named(monkeypatch, folder, caplog, options, why):  # noqa: F811
-    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
-    config = v1.configuration(folder, "arena", *options)
-    queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])  # noqa: F811
+def test_wrong_settings_are_named(monkeypatch, model, caplog, options, why):
+    engine = engine_of(model, {"Paris": [v1.arena("Seine")]})
+    config = v1.configuration(model, "arena", *options)
+    queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
     assert queue.status("uid-0") == "failure"
     assert re.search(why, caplog.text), caplog.text
 
@@ -211,9 +209,9 @@ def test_acc_requires_a_recipe_that_defines_a_correct_answer() -> None:
         TurnCredit.of_training(config, own)
 
 
-def test_a_reward_worker_refuses_an_estimator_of_the_loop(folder):  # noqa: F811
+def test_a_reward_worker_refuses_an_estimator_of_the_loop(model):
     manager = get_reward_manager_cls("rag_rewards")(
-        v1.configuration(folder, "arena", *OPTIONS), None
+        v1.configuration(model, "arena", *OPTIONS), None
     )
     with pytest.raises(UsageError, match="default_agent_loop=rag_group"):
         asyncio.run(manager.run_single([]))
@@ -222,23 +220,7 @@ def test_a_reward_worker_refuses_an_estimator_of_the_loop(folder):  # noqa: F811
 # --- the filter of groups ------------------------------------------------------------------------
 
 
-def test_the_filter_replaces_groups_without_a_gradient(queue):  # noqa: F811
-    refilled = []
-
-    def refill(count):
-        refilled.append(count)
-        queue.prompt("new", "finished", [{SIGNAL: 2.0}, {SIGNAL: 0.0}])
-
-    queue.prompt("flat", "finished", [{SIGNAL: 0.0}, {SIGNAL: 0.0}])
-    sampler = buffer(RagReplayBuffer, refill, filter_groups_metric=SIGNAL)
-    batch, metrics = sampler.sample(1, "train", 1)
-    assert sorted(batch.keys) == ["new_0_0", "new_1_0"]
-    assert refilled == [1]
-    assert metrics["training/filter_groups/evicted_samples"] == 1
-    assert metrics[f"rag_rewards/{SIGNAL}/mean"] == 1.0
-
-
-def test_a_filter_without_effect_is_refused(folder):  # noqa: F811
+def test_a_filter_without_effect_is_refused(model):
     filters = "algorithm.filter_groups.enable=True"
     sampler = [
         f"trainer.v1.sampler.custom_sampler.path={v1.SAMPLER}",
@@ -246,11 +228,11 @@ def test_a_filter_without_effect_is_refused(folder):  # noqa: F811
         "trainer.use_v1=True",
     ]
     metric = "+trainer.v1.sampler.sampler_kwargs.filter_groups_metric="
-    config = v1.configuration(folder, "arena", *OPTIONS, filters, *sampler)
+    config = v1.configuration(model, "arena", *OPTIONS, filters, *sampler)
     credit = TurnCredit.of(config.algorithm)
     with pytest.raises(UsageError, match=f"filter_groups_metric={SIGNAL}"):
         credit.check_config(config)
-    config = v1.configuration(folder, "arena", *OPTIONS, filters, *sampler, f"{metric}{SIGNAL}")
+    config = v1.configuration(model, "arena", *OPTIONS, filters, *sampler, f"{metric}{SIGNAL}")
     credit.check_config(config)
 
 

@@ -27,14 +27,9 @@ GROUP = ScoreRequest(
 REWARD = recipe("igpo", {"gain.alias": "best"})
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return v1.save(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture
-def engine(folder):
-    return v1.Engine(folder, {"Paris": ["Seine"]}, ROLLOUT["max_model_len"])
+def engine(model):
+    return v1.Engine(model, {"Paris": ["Seine"]}, ROLLOUT["max_model_len"])
 
 
 @pytest.fixture(autouse=True)

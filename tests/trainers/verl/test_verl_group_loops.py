@@ -65,11 +65,6 @@ class Queue:
         return [sessions_by_id[i] for i in sorted(sessions_by_id)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return v1.save(tmp_path_factory.mktemp("model"))
-
-
 class Client:
     """The engine with the interface of an agent loop's client, without a load balancer."""
 
@@ -114,8 +109,8 @@ def run_worker(monkeypatch, config, engine, rows, *, validate=False, client=Clie
     return queue
 
 
-def engine_of(folder, replies):
-    return v1.Engine(folder, replies, v1.LENGTHS["max_model_len"])
+def engine_of(model, replies):
+    return v1.Engine(model, replies, v1.LENGTHS["max_model_len"])
 
 
 def rollout(row, response, **fields):
@@ -133,10 +128,10 @@ def infos_of(queue, uid="uid-0"):
     return [session.extra["reward_extra_info"] for session in queue.sessions(uid)]
 
 
-def test_rule_rewards_of_a_group(monkeypatch, folder):
+def test_rule_rewards_of_a_group(monkeypatch, model):
     texts = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
-    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": texts})
-    queue = run_worker(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
+    row, engine = v1.question("Paris"), engine_of(model, {"Paris": texts})
+    queue = run_worker(monkeypatch, v1.configuration(model, "arena"), engine, [row])
     assert queue.status("uid-0") == "finished"
     expected = rr.recipe("arena")([rollout(row, text) for text in texts])
     assert sorted(rewards_of(queue)) == sorted(score.value for score in expected)
@@ -152,21 +147,21 @@ def test_rule_rewards_of_a_group(monkeypatch, folder):
         assert session.extra["turn_scores"] == []
 
 
-def test_validation_scores_a_group_of_one(monkeypatch, folder):
+def test_validation_scores_a_group_of_one(monkeypatch, model):
     row = v1.question("Paris")
     queue = run_worker(
         monkeypatch,
-        v1.configuration(folder, "arena"),
-        engine_of(folder, {"Paris": [v1.arena("Seine")]}),
+        v1.configuration(model, "arena"),
+        engine_of(model, {"Paris": [v1.arena("Seine")]}),
         [row],
         validate=True,
     )
     assert rewards_of(queue) == [13.0]
 
 
-def logprob_reward(folder, row, texts):
+def logprob_reward(model, row, texts):
     """Score the same group with a transformers policy in this process."""
-    policy = TransformersPolicy.load(folder, dtype="float32", device="cpu")
+    policy = TransformersPolicy.load(model, dtype="float32", device="cpu")
     tokenizer = policy.tokenizer
     prompt = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True)
     ids = prompt["input_ids"] if hasattr(prompt, "keys") else prompt
@@ -188,20 +183,20 @@ async def check():
     """A self-check that always passes. The real one is tested elsewhere."""
 
 
-def test_log_probabilities_come_from_the_rollout_engine(monkeypatch, folder):
+def test_log_probabilities_come_from_the_rollout_engine(monkeypatch, model):
     texts = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
     # Each prompt has its own replies: the order of the sessions of two prompts is not fixed.
     rows = {"uid-0": v1.question("Paris"), "uid-1": v1.question("Rouen")}
-    engine = engine_of(folder, {"Paris": texts, "Rouen": texts})
+    engine = engine_of(model, {"Paris": texts, "Rouen": texts})
     config = v1.configuration(
-        folder, "ctrl-rag", "+reward.custom_reward_function.reward_kwargs.settings.threshold=null"
+        model, "ctrl-rag", "+reward.custom_reward_function.reward_kwargs.settings.threshold=null"
     )
     checks = []
     monkeypatch.setattr(engine_policy, "selfcheck", lambda policy: checks.append(policy) or check())
     queue = run_worker(monkeypatch, config, engine, list(rows.values()))
     assert len(checks) == 1  # once per worker
     for uid, row in rows.items():
-        expected = dict(zip(texts, logprob_reward(folder, row, texts), strict=True))
+        expected = dict(zip(texts, logprob_reward(model, row, texts), strict=True))
         sessions = queue.sessions(uid)
         assert len(sessions) == 3
         for session in sessions:
@@ -214,15 +209,15 @@ def test_log_probabilities_come_from_the_rollout_engine(monkeypatch, folder):
         assert len(values) == 3
 
 
-def test_masked_answers_come_from_the_rollout_engine(monkeypatch, folder):
+def test_masked_answers_come_from_the_rollout_engine(monkeypatch, model):
     texts = [v1.rational("Seine"), v1.rational("Rhone").replace("It is", "Here it is")]
-    row, engine = v1.question("Paris"), engine_of(folder, {"Paris": texts})
-    config = v1.configuration(folder, "lear", "actor_rollout_ref.rollout.n=2")
+    row, engine = v1.question("Paris"), engine_of(model, {"Paris": texts})
+    config = v1.configuration(model, "lear", "actor_rollout_ref.rollout.n=2")
     queue = run_worker(monkeypatch, config, engine, [row])
     assert engine.calls["masked"] == 3  # the evidence of both is equal, so it is requested once
     infos = infos_of(queue)
     assert all(set(info) == set(infos[0]) for info in infos)
-    policy = TransformersPolicy.load(folder, dtype="float32", device="cpu")
+    policy = TransformersPolicy.load(model, dtype="float32", device="cpu")
     scorer = Scorer(rr.recipe("lear"), Models(policy=policy))
     rollouts = [rollout(row, text, prompt=row["prompt"]) for text in texts]
     expected = dict(zip(texts, scorer.score_each(rollouts), strict=True))
@@ -247,26 +242,16 @@ def search(query: str) -> str:
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_call>'
 
 
-def with_tools(tmp_path, folder, recipe, *overrides):
+def with_tools(tmp_path, model, recipe, *overrides):
     response = "actor_rollout_ref.rollout.response_length=400"
     tools = v1.tool_overrides(tmp_path, TOOLS)
-    return v1.configuration(folder, recipe, response, *tools, *overrides)
+    return v1.configuration(model, recipe, response, *tools, *overrides)
 
 
-@pytest.fixture
-def registry(monkeypatch):
-    """Restore verl's registries after a test that reads loops and tools from files."""
-    from verl.experimental.agent_loop import agent_loop
-    from verl.tools import function_tool
-
-    monkeypatch.setattr(agent_loop, "_agent_loop_registry", dict(agent_loop._agent_loop_registry))
-    monkeypatch.setattr(function_tool, "FUNCTION_TOOL_REGISTRY", {})
-
-
-def test_tool_messages_are_not_part_of_the_response(monkeypatch, folder, tmp_path, registry):
+def test_tool_messages_are_not_part_of_the_response(monkeypatch, model, tmp_path, registry):
     row = v1.question("Paris")
-    engine = engine_of(folder, {"Paris": [CALL], "what the tool says": [v1.arena("Seine")]})
-    config = with_tools(tmp_path, folder, "arena")
+    engine = engine_of(model, {"Paris": [CALL], "what the tool says": [v1.arena("Seine")]})
+    config = with_tools(tmp_path, model, "arena")
     queue = run_worker(monkeypatch, config, engine, [row])
     assert engine.calls["sampled"] == 6
     assert rewards_of(queue) == [13.0] * 3
@@ -276,21 +261,21 @@ def test_tool_messages_are_not_part_of_the_response(monkeypatch, folder, tmp_pat
 
 
 def test_log_probabilities_of_several_turns_are_refused(
-    monkeypatch, folder, tmp_path, registry, caplog
+    monkeypatch, model, tmp_path, registry, caplog
 ):
     row = v1.question("Paris")
-    engine = engine_of(folder, {"Paris": [CALL], "what the tool says": ["<answer>Seine</answer>"]})
-    queue = run_worker(monkeypatch, with_tools(tmp_path, folder, "ctrl-rag"), engine, [row])
+    engine = engine_of(model, {"Paris": [CALL], "what the tool says": ["<answer>Seine</answer>"]})
+    queue = run_worker(monkeypatch, with_tools(tmp_path, model, "ctrl-rag"), engine, [row])
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
     assert "a response of several messages requires its token ids" in caplog.text
 
 
-def test_a_failed_session_fails_its_group(monkeypatch, folder, caplog):
+def test_a_failed_session_fails_its_group(monkeypatch, model, caplog):
     rows = [v1.question("Paris"), v1.question("Rouen")]
     texts = [v1.arena("Seine")]
-    engine = engine_of(folder, {"Paris": [*texts, None, *texts], "Rouen": texts})
-    queue = run_worker(monkeypatch, v1.configuration(folder, "arena"), engine, rows)
+    engine = engine_of(model, {"Paris": [*texts, None, *texts], "Rouen": texts})
+    queue = run_worker(monkeypatch, v1.configuration(model, "arena"), engine, rows)
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
     assert "another session of the prompt failed: RuntimeError: the engine is dead" in caplog.text
@@ -298,11 +283,11 @@ def test_a_failed_session_fails_its_group(monkeypatch, folder, caplog):
     assert rewards_of(queue, "uid-1") == [13.0] * 3
 
 
-def test_a_broken_row_fails_its_group_and_is_named(monkeypatch, folder, caplog):
+def test_a_broken_row_fails_its_group_and_is_named(monkeypatch, model, caplog):
     row = v1.question("Paris", id="row-17")
     row["reward_model"]["ground_truth"] = json.dumps({"answers": ["Seine"], "supporting": [9]})
-    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
-    queue = run_worker(monkeypatch, v1.configuration(folder, "arena"), engine, [row])
+    engine = engine_of(model, {"Paris": [v1.arena("Seine")]})
+    queue = run_worker(monkeypatch, v1.configuration(model, "arena"), engine, [row])
     assert queue.status("uid-0") == "failure"
     assert queue.sessions("uid-0") == []
     assert (
@@ -310,11 +295,11 @@ def test_a_broken_row_fails_its_group_and_is_named(monkeypatch, folder, caplog):
     )
 
 
-def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry, caplog):
-    config = with_tools(tmp_path, folder, "arena")
+def test_an_unknown_inner_loop_is_named(monkeypatch, model, tmp_path, registry, caplog):
+    config = with_tools(tmp_path, model, "arena")
     path = tmp_path / "loops.yaml"
     path.write_text(path.read_text().replace("tool_agent", "tool_agnt"))
-    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
+    engine = engine_of(model, {"Paris": [v1.arena("Seine")]})
     queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
     assert queue.status("uid-0") == "failure"
     assert (
@@ -323,12 +308,12 @@ def test_an_unknown_inner_loop_is_named(monkeypatch, folder, tmp_path, registry,
     )
 
 
-def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, folder):
+def test_a_prefilled_think_tag_belongs_to_the_response(monkeypatch, model):
     rollouts = rollouts_of(monkeypatch)
     template = v1.TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
-    config = v1.configuration(folder, "naive-grpo")
+    config = v1.configuration(model, "naive-grpo")
     config.actor_rollout_ref.model.custom_chat_template = template
-    engine = engine_of(folder, {"Paris": ["Look.</think><answer>Seine</answer>"]})
+    engine = engine_of(model, {"Paris": ["Look.</think><answer>Seine</answer>"]})
     queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
     assert [rollout.response_prefix for rollout in rollouts] == ["<think>\n"] * 3
     assert {rollout.finish_reason for rollout in rollouts} == {"stop"}
@@ -348,11 +333,11 @@ def rollouts_of(monkeypatch):
     return rollouts
 
 
-def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
+def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, model):
     rollouts = rollouts_of(monkeypatch)
-    engine = engine_of(folder, {"Paris": ["word " * 200]})
+    engine = engine_of(model, {"Paris": ["word " * 200]})
     queue = run_worker(
-        monkeypatch, v1.configuration(folder, "arena"), engine, [v1.question("Paris")]
+        monkeypatch, v1.configuration(model, "arena"), engine, [v1.question("Paris")]
     )
     assert [rollout.finish_reason for rollout in rollouts] == ["length"] * 3
     assert not any(math.isnan(reward) for reward in rewards_of(queue))
@@ -360,11 +345,11 @@ def test_a_response_of_the_maximum_length_is_truncated(monkeypatch, folder):
 
 
 @pytest.mark.parametrize(("name", "free"), [("vllm", 0), ("sglang", 1)])
-def test_a_response_that_fills_the_context_is_truncated(monkeypatch, folder, name, free):
+def test_a_response_that_fills_the_context_is_truncated(monkeypatch, model, name, free):
     """SGLang leaves one token of the context free."""
     rollouts = rollouts_of(monkeypatch)
     row, words = v1.question("Paris"), "word " * 20
-    engine = engine_of(folder, {"Paris": [words]})
+    engine = engine_of(model, {"Paris": [words]})
     tokenizer = engine.tokenizer
     prompt = tokenizer.apply_chat_template(
         row["prompt"], tokenize=False, add_generation_prompt=True
@@ -372,8 +357,8 @@ def test_a_response_that_fills_the_context_is_truncated(monkeypatch, folder, nam
     length = len(tokenizer.encode(prompt + words, add_special_tokens=False)) + 1
     reasons = {}
     for room in (length - 1, length):
-        engine = v1.Engine(folder, {"Paris": [words]}, room)
-        config = v1.configuration(folder, "arena")
+        engine = v1.Engine(model, {"Paris": [words]}, room)
+        config = v1.configuration(model, "arena")
         config.actor_rollout_ref.rollout.name = name
         config.actor_rollout_ref.rollout.max_model_len = room + free
         run_worker(monkeypatch, config, engine, [row])
@@ -402,9 +387,9 @@ def legacy(config, engine, row, count):
     return asyncio.run(run())
 
 
-def test_trainers_before_v1_score_complete_groups(folder):
+def test_trainers_before_v1_score_complete_groups(model):
     texts = [v1.arena("Seine"), v1.arena("Rhone"), "no format"]
-    config, engine = v1.configuration(folder, "arena"), engine_of(folder, {"Paris": texts})
+    config, engine = v1.configuration(model, "arena"), engine_of(model, {"Paris": texts})
     batch = legacy(config, engine, v1.question("Paris"), 3)
     expected = rr.recipe("arena")([rollout(v1.question("Paris"), text) for text in texts])
     rewards = batch.batch["rm_scores"].sum(-1).tolist()
@@ -412,8 +397,8 @@ def test_trainers_before_v1_score_complete_groups(folder):
     assert set(batch.meta_info["reward_extra_keys"]) == {*expected[0].components, "acc"}
 
 
-def test_a_group_divided_over_workers_is_refused(folder):
-    config = v1.configuration(folder, "arena")
-    engine = engine_of(folder, {"Paris": [v1.arena("Seine")]})
+def test_a_group_divided_over_workers_is_refused(model):
+    config = v1.configuration(model, "arena")
+    engine = engine_of(model, {"Paris": [v1.arena("Seine")]})
     with pytest.raises(GroupError, match=r"the prompt has 2 sessions.* are 3 and 1"):
         legacy(config, engine, v1.question("Paris"), 2)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from rag_rewards_adapters.verl import sampler as verl_sampler
+from rag_rewards_adapters.verl.credit import SIGNAL
 from rag_rewards_adapters.verl_sampler import RagReplayBuffer, RagReplayBufferAsync
 from verl.trainer.ppo.v1 import replay_buffer
 
@@ -155,3 +156,19 @@ def test_consecutive_failed_groups_raise(queue, kind):
 def test_rollouts_without_components(queue, kind):
     queue.prompt("a", "finished", [{}])
     assert buffer(kind, print).sample(1, "train", 1)[1] == NONE_FAILED
+
+
+def test_the_filter_replaces_groups_without_a_gradient(queue):
+    refilled = []
+
+    def refill(count):
+        refilled.append(count)
+        queue.prompt("new", "finished", [{SIGNAL: 2.0}, {SIGNAL: 0.0}])
+
+    queue.prompt("flat", "finished", [{SIGNAL: 0.0}, {SIGNAL: 0.0}])
+    sampler = buffer(RagReplayBuffer, refill, filter_groups_metric=SIGNAL)
+    batch, metrics = sampler.sample(1, "train", 1)
+    assert sorted(batch.keys) == ["new_0_0", "new_1_0"]
+    assert refilled == [1]
+    assert metrics["training/filter_groups/evicted_samples"] == 1
+    assert metrics[f"rag_rewards/{SIGNAL}/mean"] == 1.0

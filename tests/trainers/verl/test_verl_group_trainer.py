@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import ray
 import v1_trainer as v1
-
-import rag_rewards as rr
-from rag_rewards.evidence.protocols import Models
-from rag_rewards.models.transformers import TransformersPolicy
-from rag_rewards.scorer import Scorer
+from test_verl_group_loops import logprob_reward
+from transformers import AutoTokenizer
 
 RESPONSES = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
 SETTINGS = "reward.custom_reward_function.reward_kwargs.settings"
@@ -42,34 +39,13 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(trained):
     """Return the scores of a prompt's three responses by transformers, in this process."""
-    policy = TransformersPolicy.load(trained.folder, dtype="float32", device="cpu")
-    scorer = Scorer(rr.recipe("ctrl-rag", {"threshold": None}), Models(policy=policy))
-    scores_by_name: dict[str, dict[str, rr.Score]] = {}
 
+    @cache
     def scores(name):
-        if name not in scores_by_name:
-            row = v1.question(name)
-            gold = json.loads(row["reward_model"]["ground_truth"])
-            rollouts = [
-                rr.decode_row(
-                    {
-                        "question": row["extra_info"]["question"],
-                        "documents": row["extra_info"]["documents"],
-                        "prompt": row["prompt"],
-                        "response": text,
-                        "response_token_ids": [
-                            *policy.tokenizer.encode(text, add_special_tokens=False),
-                            2,
-                        ],
-                        **gold,
-                    }
-                )
-                for text in RESPONSES
-            ]
-            scores_by_name[name] = dict(zip(RESPONSES, scorer.score_each(rollouts), strict=True))
-        return scores_by_name[name]
+        scored = logprob_reward(trained.folder, v1.question(name), RESPONSES)
+        return dict(zip(RESPONSES, scored, strict=True))
 
-    return SimpleNamespace(scores=scores, tokenizer=policy.tokenizer)
+    return SimpleNamespace(scores=scores, tokenizer=AutoTokenizer.from_pretrained(trained.folder))
 
 
 def test_rewards_equal_those_of_transformers(trained, expected):

@@ -23,7 +23,6 @@ from reward_batches import (
     ResponseRow,
     batch_of,
     compose_config,
-    saved_tokenizer,
     score_batch,
 )
 
@@ -32,18 +31,6 @@ import rag_rewards as rr
 RIGHT = "<relevance>[1]</relevance><analysis>Document 1.</analysis><answer>Seine</answer>"
 TEXTS = (RIGHT, "<answer>Seine</answer>", "x")
 FILE = str(Path(rag_rewards_adapters.verl.__file__))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tokenizer")
-    saved_tokenizer(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder: Path) -> Any:
-    return saved_tokenizer(folder)
 
 
 def function(folder: Path, path: str, *flags: str, manager: str = "naive") -> Any:

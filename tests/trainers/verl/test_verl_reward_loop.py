@@ -22,7 +22,6 @@ from reward_batches import (
     ResponseRow,
     batch_of,
     config_with_manager,
-    saved_tokenizer,
 )
 from verl import DataProto
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
@@ -35,18 +34,6 @@ from rag_rewards.training.advantages import group_advantages, mean_std
 
 RIGHT = "<relevance>[1]</relevance><analysis>Document 1.</analysis><answer>Seine</answer>"
 TEXTS = (RIGHT, RIGHT.replace("[1]", "[2]"), "<answer>Seine</answer>", "x")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tokenizer")
-    saved_tokenizer(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder: Path) -> Any:
-    return saved_tokenizer(folder)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,7 +23,6 @@ from reward_batches import (
     ResponseRow,
     batch_of,
     config_with_manager,
-    saved_tokenizer,
     score_batch,
     worker_of,
 )
@@ -47,18 +46,6 @@ TEXTS = (
     "I don't know.",
     "",
 )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tokenizer")
-    saved_tokenizer(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder: Path) -> Any:
-    return saved_tokenizer(folder)
 
 
 def score(

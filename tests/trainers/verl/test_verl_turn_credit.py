@@ -12,12 +12,10 @@ import pytest
 import torch
 import v1_trainer as v1
 from tensordict import TensorDict
-from test_verl_group_loops import (  # noqa: F401
+from test_verl_group_loops import (
     CALL,
     engine_of,
-    folder,
     infos_of,
-    registry,
     rollouts_of,
     run_worker,
     with_tools,
@@ -150,10 +148,10 @@ REPLIES = {
 }
 
 
-def run_group(monkeypatch, folder, tmp_path, recipe, *overrides, validate=False):  # noqa: F811
+def run_group(monkeypatch, model, tmp_path, recipe, *overrides, validate=False):
     """Run sessions with two, three and one turns."""
-    config = with_tools(tmp_path, folder, recipe, *overrides)
-    engine = engine_of(folder, REPLIES)
+    config = with_tools(tmp_path, model, recipe, *overrides)
+    engine = engine_of(model, REPLIES)
     row = v1.question("Paris")
     return run_worker(monkeypatch, config, engine, [row], validate=validate)
 
@@ -175,9 +173,9 @@ def runs_of(fields: dict[str, Any]) -> list[list[float]]:
     return values
 
 
-def test_tool_turns_get_their_rewards(monkeypatch, folder, tmp_path, registry, caplog):  # noqa: F811
+def test_tool_turns_get_their_rewards(monkeypatch, model, tmp_path, registry, caplog):
     queue = run_group(
-        monkeypatch, folder, tmp_path, SEARCHES, "algorithm.adv_estimator=rag_turn_return"
+        monkeypatch, model, tmp_path, SEARCHES, "algorithm.adv_estimator=rag_turn_return"
     )
     assert queue.status("uid-0") == "finished", caplog.text
     turns = [runs_of(fields) for fields in trajectories(queue)]
@@ -191,7 +189,7 @@ def test_tool_turns_get_their_rewards(monkeypatch, folder, tmp_path, registry, c
     assert "summed" not in caplog.text
 
 
-def test_queries_and_results_come_from_the_tools(monkeypatch, folder, tmp_path, registry):  # noqa: F811
+def test_queries_and_results_come_from_the_tools(monkeypatch, model, tmp_path, registry):
     seen = []
     read = RolloutReader._turn_fields
 
@@ -200,7 +198,7 @@ def test_queries_and_results_come_from_the_tools(monkeypatch, folder, tmp_path, 
         return seen[-1]
 
     monkeypatch.setattr(RolloutReader, "_turn_fields", spy)
-    run_group(monkeypatch, folder, tmp_path, SEARCHES)
+    run_group(monkeypatch, model, tmp_path, SEARCHES)
     conversations = [fields["response"] for fields in seen]
     assert {len(messages) for messages in conversations} <= {1, 3, 5}
     assert max(map(len, conversations)) > 1
@@ -225,7 +223,7 @@ SEARCHED = ("river",)
 
 
 @pytest.fixture
-def cut(monkeypatch, folder, tmp_path, registry):  # noqa: F811
+def cut(monkeypatch, model, tmp_path, registry):
     """Return a function that runs a group with the replies `ANSWERED` under limits of verl.
 
     It returns the rewards of the tokens of each turn, and the rollout that the recipe reads.
@@ -235,12 +233,12 @@ def cut(monkeypatch, folder, tmp_path, registry):  # noqa: F811
     def run(**limits):
         config = with_tools(
             tmp_path,
-            folder,
+            model,
             SEARCHES,
             "algorithm.adv_estimator=rag_turn_return",
             *(f"actor_rollout_ref.rollout.{name}={value}" for name, value in limits.items()),
         )
-        engine = engine_of(folder, ANSWERED)
+        engine = engine_of(model, ANSWERED)
         queue = run_worker(monkeypatch, config, engine, [v1.question("Paris")])
         assert queue.status("uid-0") == "finished"
         return runs_of(trajectories(queue)[0]), rollouts[-1]
@@ -391,16 +389,16 @@ def test_an_answer_after_a_call_in_the_thinking(cut, monkeypatch, text):
     assert [turn[-1] for turn in values] == [0.5, 1.0]
 
 
-def test_the_sum_is_said_once(monkeypatch, folder, tmp_path, registry, caplog):  # noqa: F811
-    queue = run_group(monkeypatch, folder, tmp_path, SEARCHES, "algorithm.adv_estimator=grpo")
+def test_the_sum_is_said_once(monkeypatch, model, tmp_path, registry, caplog):
+    queue = run_group(monkeypatch, model, tmp_path, SEARCHES, "algorithm.adv_estimator=grpo")
     assert queue.status("uid-0") == "finished"
     assert caplog.text.count("turn rewards are summed") == 1
 
 
-def test_given_advantages_of_a_group(monkeypatch, folder, tmp_path, registry, caplog):  # noqa: F811
+def test_given_advantages_of_a_group(monkeypatch, model, tmp_path, registry, caplog):
     options = ("algorithm.adv_estimator=rag_turn_given", "+algorithm.rag_turn.method=return")
     options = (*options, "+algorithm.rag_turn.scale=none")
-    queue = run_group(monkeypatch, folder, tmp_path, SEARCHES, *options)
+    queue = run_group(monkeypatch, model, tmp_path, SEARCHES, *options)
     assert queue.status("uid-0") == "finished", caplog.text
     turns = [runs_of(fields) for fields in trajectories(queue)]
     assert all(len(set(turn)) == 1 for member in turns for turn in member)
@@ -411,22 +409,22 @@ def test_given_advantages_of_a_group(monkeypatch, folder, tmp_path, registry, ca
     assert [member[0][0] for member in turns] == pytest.approx([v - mean for v in values], abs=1e-6)
 
 
-def test_a_validation_of_one_rollout_gets_its_rewards(monkeypatch, folder, tmp_path, registry):  # noqa: F811
+def test_a_validation_of_one_rollout_gets_its_rewards(monkeypatch, model, tmp_path, registry):
     options = ("algorithm.adv_estimator=rag_turn_given", "+algorithm.rag_turn.method=gigpo")
-    queue = run_group(monkeypatch, folder, tmp_path, SEARCHES, *options, validate=True)
+    queue = run_group(monkeypatch, model, tmp_path, SEARCHES, *options, validate=True)
     (fields,) = trajectories(queue)
     (info,) = infos_of(queue)
     assert float(fields["rm_scores"].sum()) == pytest.approx(info["rag_value"])
 
 
-def test_turns_without_a_reward_are_refused(monkeypatch, folder, tmp_path, registry, caplog):  # noqa: F811
+def test_turns_without_a_reward_are_refused(monkeypatch, model, tmp_path, registry, caplog):
     estimator = "algorithm.adv_estimator=rag_turn_igpo"
     recipe = "turn_groups:OUTCOME"
-    queue = run_group(monkeypatch, folder, tmp_path, recipe, estimator)
+    queue = run_group(monkeypatch, model, tmp_path, recipe, estimator)
     assert queue.status("uid-0") == "failure"
     assert "cannot tell from 0" in caplog.text
     none = "+algorithm.rag_turn.none=zero"
-    assert run_group(monkeypatch, folder, tmp_path, recipe, estimator, none).status("uid-0") == (
+    assert run_group(monkeypatch, model, tmp_path, recipe, estimator, none).status("uid-0") == (
         "finished"
     )
 
