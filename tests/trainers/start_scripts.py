@@ -52,27 +52,6 @@ def assert_unknown_setting_is_named(trainer: str, folder: Path) -> None:
     assert "temprature" in check(trainer, folder)
 
 
-def assert_search_engine_is_required(trainer: str, recipe: str, folder: Path) -> None:
-    """Start the script of a search agent without an edit, in this environment."""
-    settings = ("--set", "credit.method=group") if recipe == "igpo" else ()
-    written = init(trainer, recipe, folder, "--policy", "model", "--data", "data.jsonl", *settings)
-    assert (written.returncode, written.stderr) == (0, "")
-    is_python = (folder / "train.py").exists()
-    command = [sys.executable, folder / "train.py"] if is_python else ["bash", folder / "train.sh"]
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    ran = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-        check=False,
-        env=os.environ | {"PATH": programs},
-    )
-    assert ran.returncode == 1
-    message = f"the policy has no search engine: edit {folder / 'search.py'}"
-    assert message in ran.stderr.splitlines()[-1]
-
-
 @pytest.fixture
 def trainer(request: pytest.FixtureRequest) -> str:
     """The trainer of the folder that contains the test."""
@@ -96,4 +75,22 @@ def test_an_unknown_setting_is_named(trainer: str, tmp_path: Path) -> None:
 def test_the_script_of_a_search_agent_requires_a_search_engine(
     trainer: str, tmp_path: Path, recipe: str
 ) -> None:
-    assert_search_engine_is_required(trainer, recipe, tmp_path / "run")
+    """Start the script of a search agent without an edit, in this environment."""
+    folder = tmp_path / "run"
+    settings = ("--set", "credit.method=group") if recipe == "igpo" else ()
+    written = init(trainer, recipe, folder, "--policy", "model", "--data", "data.jsonl", *settings)
+    assert (written.returncode, written.stderr) == (0, "")
+    is_python = (folder / "train.py").exists()
+    command = [sys.executable, folder / "train.py"] if is_python else ["bash", folder / "train.sh"]
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+        env=os.environ | {"PATH": programs},
+    )
+    assert ran.returncode == 1
+    message = f"the policy has no search engine: edit {folder / 'search.py'}"
+    assert message in ran.stderr.splitlines()[-1]

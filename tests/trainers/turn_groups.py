@@ -71,8 +71,6 @@ GROUPS = (
         tolerance=1e-5,
     ),
 )
-SUMS = tuple(tuple(sum(member) for member in group.rewards) for group in GROUPS)
-"""The rewards of the members of each group, for trainers without advantages of turns."""
 GROUPS_BY_NAME = {group.name: group for group in GROUPS}
 
 

@@ -101,7 +101,6 @@ def executor(
         if agent is not None:
             raise UsageError("agent and search both answer the policy: set one of them")
         agent = _search_agent(SearchTool(search, dialect_at(reward, None)), max_turns)
-    stop = getattr(agent, "stop", None)
     new_scoring = partial(
         AgentScoring,
         reward,
@@ -114,7 +113,14 @@ def executor(
         has_turns=reward.needs_turns or (agent is not None and reward.reads_turns),
         dump=dump,
     )
+    return _executor_class(new_scoring, agent)
+
+
+def _executor_class(new_scoring: Callable[[], AgentScoring], agent: type | str | None) -> type:
+    """Return the class that the trainer instantiates in the process of each engine."""
     from openrlhf.utils.agent import AgentExecutorBase
+
+    stop = getattr(agent, "stop", None)
 
     class AgentExecutor(AgentExecutorBase):  # type: ignore[misc]  # the trainer is not typed
         """One executor for each engine, in the process of the engine."""
@@ -137,19 +143,8 @@ def executor(
                 # In place, because the samples of a prompt are identified by their common object.
                 sampling_params.stop, sampling_params.include_stop_str_in_output = stop, True
 
-            async def generate() -> Output:
-                output: Output = await self.inner.execute(
-                    prompt=prompt,
-                    label=label,
-                    sampling_params=sampling_params,
-                    max_length=max_length,
-                    hf_tokenizer=hf_tokenizer,
-                    llm_engine=llm_engine,
-                    **further,
-                )
-                return output
-
             call = Call(prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine)
+            generate = partial(self.inner.execute, **vars(call), **further)
             return await self.scoring.run(call, generate)
 
     return AgentExecutor
@@ -220,10 +215,10 @@ class Call:
 
     prompt: str
     label: Any
-    parameters: Any
+    sampling_params: Any
     max_length: int
-    processor: Any
-    engine: Any
+    hf_tokenizer: Any
+    llm_engine: Any
 
     @property
     def key(self) -> str:
@@ -232,12 +227,12 @@ class Call:
         The trainer creates one object of parameters for the samples of a row. The samples hold it,
         so its id is unique as long as one of them is active.
         """
-        return f"{id(self.parameters)} {self.prompt}"
+        return f"{id(self.sampling_params)} {self.prompt}"
 
     @property
     def tokenizer(self) -> Any:
         """The tokenizer, which a processor of images contains."""
-        return getattr(self.processor, "tokenizer", self.processor)
+        return getattr(self.hf_tokenizer, "tokenizer", self.hf_tokenizer)
 
 
 class AgentScoring:
@@ -286,7 +281,9 @@ class AgentScoring:
         if self._scorer is None:
             models = self._models
             if models.policy is None:
-                policy = OpenRlhfEnginePolicy(call.engine, call.tokenizer, type(call.parameters))
+                policy = OpenRlhfEnginePolicy(
+                    call.llm_engine, call.tokenizer, type(call.sampling_params)
+                )
                 models = replace(models, policy=policy)
             self._scorer = self._new_scorer(models)
         return self._scorer

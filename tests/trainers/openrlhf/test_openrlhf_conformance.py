@@ -86,28 +86,19 @@ def of_rollouts(tokens: list[list[float]]) -> list[float]:
 
 
 WHOLE = [group for group in GROUPS if group.whole and len(group.rows) > 1]
-by_id = pytest.mark.parametrize("group", WHOLE, ids=lambda group: group.id)
 
 
-@by_id
-def test_group_norm_gives_the_golden_advantages(maker: Any, group: Group) -> None:
+@pytest.mark.parametrize("group", WHOLE, ids=lambda group: group.id)
+def test_golden_advantages(maker: Any, group: Group) -> None:
     rewards = [r for r in scored(group) if r is not None]
-    values = of_rollouts(run(maker, rewards, len(rewards), "group_norm"))
-    assert values == pytest.approx(advantages(group, epsilon=EPSILON), **TOLERANCE)
-
-
-@by_id
-def test_dr_grpo_only_subtracts_the_mean(maker: Any, group: Group) -> None:
-    rewards = [r for r in scored(group) if r is not None]
-    values = of_rollouts(run(maker, rewards, len(rewards), "dr_grpo"))
-    assert values == pytest.approx(centred(group), **TOLERANCE)
-
-
-@by_id
-def test_dr_grpo_does_not_change_an_advantage(maker: Any, group: Group) -> None:
-    rewards = advantages(group, std_floor=0.1)
-    values = of_rollouts(run(maker, rewards, len(rewards), "dr_grpo"))
-    assert values == pytest.approx(rewards, **TOLERANCE)
+    of_lear = advantages(group, std_floor=0.1)
+    for given, estimator, expected in (
+        (rewards, "group_norm", advantages(group, epsilon=EPSILON)),
+        (rewards, "dr_grpo", centred(group)),
+        (of_lear, "dr_grpo", of_lear),
+    ):
+        values = of_rollouts(run(maker, given, len(given), estimator))
+        assert values == pytest.approx(expected, **TOLERANCE)
 
 
 def test_the_advantage_of_one_rollout_per_prompt(

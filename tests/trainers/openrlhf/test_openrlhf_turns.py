@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 from rollout_actor import Engine, Trainer, sampling
 from test_openrlhf_agent import agent, run, sample_prompt, trainer  # noqa: F401
-from test_openrlhf_conformance import TOLERANCE, maker, of_rollouts  # noqa: F401
-from test_openrlhf_conformance import run as advantages_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import turn_groups
 from rag_rewards_adapters.openrlhf_agent import executor
 from start_scripts import init
-from turn_groups import GROUPS, SUMS, TurnGroup
 
 from rag_rewards.errors import UsageError
 from rag_rewards.loading import import_object
@@ -205,19 +202,6 @@ def test_the_last_turn_of_the_environment(sampled: Any, reply: str, reason: str)
 
 
 # --- other tests ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("group", "sums"), zip(GROUPS, SUMS, strict=True), ids=lambda x: str(x)[:30]
-)
-def test_golden_groups_give_one_advantage_per_response(
-    maker: Any,  # noqa: F811
-    group: TurnGroup,
-    sums: tuple[float, float],
-) -> None:
-    a, b = sums
-    values = of_rollouts(advantages_of(maker, [a, b], 2, "dr_grpo"))
-    assert values == pytest.approx([(a - b) / 2, (b - a) / 2], **TOLERANCE)
 
 
 @pytest.mark.parametrize("value", [dict, "json:loads"])

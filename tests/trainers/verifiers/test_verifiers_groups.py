@@ -112,9 +112,9 @@ def test_the_reward_of_one_trace_of_a_golden_group(
         with pytest.raises(UsageError, match="compares the rollouts of a group"):
             reward(group.recipe, settings=group.settings)
         return
-    loaded = each(group.recipe, settings=group.settings)
-    loaded.scorer.gatherer, loaded.scorer.models = EvidenceGatherer(group), MODELS
-    monkeypatch.setattr(adapter, "each", lambda *_, **__: loaded)
+    scorer = each(group.recipe, settings=group.settings).scorer
+    scorer.gatherer, scorer.models = EvidenceGatherer(group), MODELS
+    monkeypatch.setattr(adapter, "load", lambda *_: scorer)
     score = reward(group.recipe)
     for row, expected in zip(group.rows, group.rewards, strict=True):
         trace = trace_of(row)
