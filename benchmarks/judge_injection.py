@@ -35,11 +35,9 @@ from judge_doubles import (
 )
 
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion
-from rag_rewards.models.checked_judge import CheckedJudge
-from rag_rewards.models.judge_fences import MARK
-from rag_rewards.models.judge_prompts import judge_messages
+from rag_rewards.models.checked_judge import CheckedJudge, is_suspicious, signs_of
+from rag_rewards.models.judge_prompts import MARK, judge_messages
 from rag_rewards.models.openai import OpenAIJudge
-from rag_rewards.models.suspicious_texts import is_suspicious, signs_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "models"))
 from judge_server import JudgeServer, Reply, Request

@@ -18,7 +18,7 @@ REPEATS = 5
 def timed_parts(clock: Callable[[], float]) -> Iterator[dict[str, float]]:
     """Measure the seconds in the parts of the policy with transformers, and what they computed."""
     from rag_rewards.models.transformers.forward import ModelForward
-    from rag_rewards.models.transformers.tree_attention import TreeAttention
+    from rag_rewards.models.transformers.tree import TreeAttention
     from rag_rewards.models.transformers.vocabulary import Vocabulary
 
     seconds: dict[str, float] = {}

@@ -11,7 +11,6 @@ parquet.py          the rows of Parquet files, and scored rows as Parquet
 parquet_columns.py  rows as values of Parquet columns
 sources.py          the rows of an input in chunks
 grouped_lines.py    the rows of an input in groups
-output.py           outputs, which only one run may write
+output.py           outputs, which only one run may write, rows in error, and temporary lines
 output_check.py     outputs that would overwrite an input
-sinks.py            rows in error, and temporary files
 """

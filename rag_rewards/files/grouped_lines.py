@@ -12,7 +12,7 @@ from typing import IO
 
 from rag_rewards.errors import OptionError
 from rag_rewards.files.lines import check_line, read_line, with_blank_lines
-from rag_rewards.files.sinks import temporary_file_error
+from rag_rewards.files.output import temporary_file_error
 from rag_rewards.files.sources import Source
 from rag_rewards.files.storage import reading
 from rag_rewards.rows import Line, line_key

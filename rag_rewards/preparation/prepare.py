@@ -31,8 +31,7 @@ from rag_rewards.datasets.read_options import ReadOptions
 from rag_rewards.datasets.records import Records
 from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, UsageError, cannot_resume
-from rag_rewards.files.output import Output, write_whole
-from rag_rewards.files.sinks import ErrorFile
+from rag_rewards.files.output import ErrorFile, Output, write_whole
 from rag_rewards.files.version import sha256
 from rag_rewards.preparation.noise import NoisePool, offer_corpus
 from rag_rewards.preparation.options import PrepareOptions

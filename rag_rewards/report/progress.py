@@ -72,7 +72,7 @@ class ProgressBar(Progress):
 
 
 def judge_usage(judge: Any) -> str:
-    """Return the requests and costs of a judge as a short text; "" without a verdict."""
+    """Return the requests and tokens of a judge as a short text; "" without a verdict."""
     usage = getattr(judge, "usage", None)
     if usage is None or not usage.verdicts:
         return ""
@@ -80,8 +80,6 @@ def judge_usage(judge: Any) -> str:
     parts = [f"{usage.requests:,} requests", f"{usage.cache_hits:,} from the cache"]
     if tokens:
         parts.append(f"{tokens:,} tokens")
-    if usage.cost:
-        parts.append(f"{usage.cost:.4g} spent")
     if usage.requests:
         parts.append(f"p95 {usage.latency_p95 * 1000:.0f} ms")
     if counts := getattr(judge, "counts", None):

@@ -1,7 +1,7 @@
 """The store of a run whose output `OUT` is one file. Its files are in the folder `OUT.run`.
 
     journal.jsonl  the journal
-    parts-ID/      the part files of shards whose rows are not in OUT.partial yet
+    parts-ID/      the part files of shards that are complete before an earlier one
     errors.jsonl   the error records of the shards whose rows are in OUT.partial
     input.jsonl    a copy of an input that only one reader can read
     rows.jsonl     the scored rows in the order of the copy, if its groups are sorted
@@ -21,6 +21,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -29,7 +30,6 @@ import msgspec
 from rag_rewards.errors import UsageError, cannot_resume
 from rag_rewards.files.atomic import sync_folder, upload, write_file
 from rag_rewards.files.output import Output
-from rag_rewards.files.sinks import open_output
 from rag_rewards.files.storage import (
     is_remote,
     join,
@@ -44,7 +44,7 @@ from rag_rewards.rows import Totals
 from rag_rewards.scoring.line_order import write_in_order
 from rag_rewards.scoring.options import OutputError
 from rag_rewards.scoring.run_settings import RunSettings
-from rag_rewards.scoring.shard import Part, ShardJob, matches, remove_part
+from rag_rewards.scoring.shard import Part, ShardJob, matches, part_files, remove_part
 from rag_rewards.scoring.spool import Fingerprint
 from rag_rewards.scoring.store import (
     JOURNAL,
@@ -54,6 +54,7 @@ from rag_rewards.scoring.store import (
     RunStore,
     decoded_file,
 )
+from rag_rewards.scoring.stream import open_output
 
 _BLOCK = 1 << 20
 _NAMES = ("journal", "parts-", "errors", "input", "rows", "record")
@@ -86,7 +87,11 @@ class FileStore(RunStore):
         self._files: tuple[IO[bytes], ...] = ()
         """The open files of rows and of errors."""
         self._sizes = [0, 0]
+        self._direct = -1
+        """The last shard that this process has written to these files itself."""
         self.written = 0
+        self._appended = 0
+        """Number of shards for which `append` was called."""
         self._leaves_record = False
 
     # --- start ---------------------------------------------------------------------------------
@@ -182,9 +187,27 @@ class FileStore(RunStore):
     def _has_rows(self, job: ShardJob, part: Part) -> bool:
         return part.shard.index < self.written or super()._has_rows(job, part)
 
+    @contextlib.contextmanager
+    def writing(self, job: ShardJob, index: int) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+        if not index == self.written == self._appended:  # complete shards before it come first
+            with part_files(job, index) as files:
+                yield files
+            return
+        self._direct = index
+        rows, errors = self._files
+        yield rows, errors
+
+    def record(self, part: Part) -> None:
+        if part.shard.index == self._direct:
+            self._flush()
+        super().record(part)
+        if part.shard.index == self._direct:
+            self._count(part)
+
     def append(self, job: ShardJob, part: Part) -> None:
         index = part.shard.index
-        if index < self.written:
+        self._appended += 1
+        if index < self.written or index == self._direct:
             return
         rows, errors = self._files
         _copy(job.rows_path(index), rows, part.rows)

@@ -14,7 +14,9 @@ import os
 import re
 import shutil
 from collections.abc import Container
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -34,7 +36,7 @@ from rag_rewards.files.storage import (
 from rag_rewards.files.version import FileVersion
 from rag_rewards.rows import Totals
 from rag_rewards.scoring.run_settings import RunSettings
-from rag_rewards.scoring.shard import Part, ShardJob
+from rag_rewards.scoring.shard import Part, ShardJob, part_files
 from rag_rewards.scoring.spool import NO_ROWS, Fingerprint
 from rag_rewards.scoring.store import JOURNAL, RunRecord, RunState, RunStore, decoded_file
 
@@ -191,6 +193,11 @@ class FolderStore(RunStore):
         return self.folder
 
     # --- shards --------------------------------------------------------------------------------
+
+    def writing(
+        self, job: ShardJob, index: int
+    ) -> AbstractContextManager[tuple[IO[bytes], IO[bytes]]]:
+        return part_files(job, index)
 
     def append(self, job: ShardJob, part: Part) -> None:
         if not part.stopped_by:

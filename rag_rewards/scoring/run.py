@@ -20,14 +20,7 @@ from rag_rewards.scoring.input_files import InputFile, is_parquet, open_rows
 from rag_rewards.scoring.options import Progress, ScoreOptions, ScoringRun
 from rag_rewards.scoring.plan import Shard, plan_shards, shard_bytes
 from rag_rewards.scoring.run_settings import RunSettings, settings_of
-from rag_rewards.scoring.shard import (
-    Part,
-    ShardJob,
-    ShardTask,
-    grouping_of,
-    part_files,
-    score_shard,
-)
+from rag_rewards.scoring.shard import Part, ShardJob, ShardTask, grouping_of, score_shard
 from rag_rewards.scoring.spool import NO_ROWS, fingerprint_of, spool
 from rag_rewards.scoring.store import RunRecord, RunStore, changed_input
 
@@ -190,7 +183,7 @@ class _Scoring:
     def _score_here(self, tasks: Iterable[ShardTask]) -> Iterator[Part]:
         """Score shards one after the other in this process. See `ScoreShards`."""
         for task in tasks:
-            with part_files(self._job, task.shard.index) as files:
+            with self._store.writing(self._job, task.shard.index) as files:
                 part = score_shard(
                     self._scorer,
                     self._job,

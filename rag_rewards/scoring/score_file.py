@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag_rewards.files.output import partial_of, refuse_second_run
+from rag_rewards.files.output import partial_of, refuse_second_run, temporary_file_error
 from rag_rewards.files.output_check import refuse_overwriting
-from rag_rewards.files.sinks import temporary_file_error
 from rag_rewards.files.sources import chunks, open_source
 from rag_rewards.loading import RecipeSource
 from rag_rewards.scorer import Scorer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -163,7 +164,8 @@ class Journal:
 class RunStore:
     """The files of a run, and the records of the shards that an earlier run has scored.
 
-    A shard is scored to its part files, recorded, and then appended to the output in its turn.
+    A shard is scored to the files of `writing` or to its part files, recorded, and then appended
+    to the output in its turn.
 
     name  the output, for messages
     path  the local folder of the run, where a copy of the input can be
@@ -218,6 +220,12 @@ class RunStore:
 
     def _has_rows(self, job: ShardJob, part: Part) -> bool:
         return is_intact(job, part)
+
+    def writing(
+        self, job: ShardJob, index: int
+    ) -> AbstractContextManager[tuple[IO[bytes], IO[bytes]]]:
+        """Open the files to which this process writes the rows and the errors of a shard."""
+        raise NotImplementedError
 
     def record(self, part: Part) -> None:
         """Record a shard whose rows are complete."""

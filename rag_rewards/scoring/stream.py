@@ -5,11 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from rag_rewards.files.sinks import ErrorFile, open_output
+from rag_rewards.files.output import ErrorFile, Output
 from rag_rewards.files.sources import open_source
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.options import OnOutput, Progress, ScoreOptions, ScoringRun
 from rag_rewards.scoring.shard import grouping_of, line_chunks
+
+
+def open_output(path: str, *, resume: bool = False) -> Output:
+    """Open an output for scored rows: Parquet when the name ends in `.parquet`, else JSON lines."""
+    if path.endswith(".parquet"):
+        from rag_rewards.files.parquet import ParquetOutput
+
+        return ParquetOutput(path, resume=resume)
+    return Output(path, resume=resume)
 
 
 class Sink:

@@ -12,7 +12,7 @@ import msgspec
 
 from rag_rewards.errors import DataError, GroupError, RolloutError, RowError
 from rag_rewards.files.grouped_lines import read_groups
-from rag_rewards.files.sinks import ErrorFile
+from rag_rewards.files.output import ErrorFile
 from rag_rewards.files.sources import Source
 from rag_rewards.groups import Groups, fail_groups, first_error
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError

@@ -18,7 +18,7 @@ import msgspec
 from rag_rewards.datasets.gold import Problem, generator
 from rag_rewards.datasets.question_list import questions_in
 from rag_rewards.errors import UsageError
-from rag_rewards.files.sinks import Spool
+from rag_rewards.files.output import Spool
 from rag_rewards.selection.models import SelectionModels
 from rag_rewards.selection.options import SelectOptions
 from rag_rewards.selection.questions import Question

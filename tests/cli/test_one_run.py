@@ -10,7 +10,7 @@ import pytest
 from rag_rewards.errors import UsageError
 from rag_rewards.files import lock
 from rag_rewards.files.output import Output
-from rag_rewards.files.sinks import open_output
+from rag_rewards.scoring.stream import open_output
 
 fcntl = pytest.importorskip("fcntl")
 

@@ -18,11 +18,9 @@ from rag_rewards.datasets.prgb import required_answers
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.decide import decide
 from rag_rewards.matching.lenient import lenient_match
-from rag_rewards.models.entity_prompts import parse_entities
-from rag_rewards.models.judge_prompts import judge_messages, parse_verdict
-from rag_rewards.models.planted_questions import planted_question
+from rag_rewards.models.checked_judge import is_suspicious, planted_question
+from rag_rewards.models.judge_prompts import judge_messages, parse_entities, parse_verdict
 from rag_rewards.models.responses import error_message, retry_after_seconds
-from rag_rewards.models.suspicious_texts import is_suspicious
 from rag_rewards.prompts import PromptTemplate
 from rag_rewards.rows import Chunk, decode_or_error, line_id, line_key
 from rag_rewards.rows.columns import label_fields, response_prefix_of

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 import rag_rewards as rr
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import EntityJudge, EntityQuestion, JudgeQuestion
-from rag_rewards.models import planted_questions
-from rag_rewards.models.checked_judge import CheckedJudge
+from rag_rewards.models import checked_judge
+from rag_rewards.models.checked_judge import CheckedJudge, is_suspicious, planted_question, signs_of
 from rag_rewards.models.health import BackendUnavailable, unavailable_cause
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.models.openai import OpenAIJudge
-from rag_rewards.models.planted_questions import planted_question
-from rag_rewards.models.suspicious_texts import is_suspicious, signs_of
 from rag_rewards.report.progress import judge_usage
 from rag_rewards.testing import TableJudge
 from rag_rewards.text.normalize import fold
@@ -260,7 +258,7 @@ def test_a_response_with_every_other_number_gets_a_name() -> None:
 
 
 def test_a_response_with_all_short_names_gets_a_longer_name() -> None:
-    response = "".join(map("".join, product(planted_questions._SYLLABLES, repeat=3)))
+    response = "".join(map("".join, product(checked_judge._SYLLABLES, repeat=3)))
     planted = planted_question(JudgeQuestion("outcome", "q", response, ("Seine",)), 0)
     assert planted is not None
     first, last = planted.gold[0].lower().split()

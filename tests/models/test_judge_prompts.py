@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import JudgeQuestion
-from rag_rewards.models.judge_fences import _code, _plain
-from rag_rewards.models.judge_prompts import judge_messages, parse_verdict
+from rag_rewards.models.judge_prompts import _code, _plain, judge_messages, parse_verdict
 
 GRADED = {
     "accuracy": "prediction",

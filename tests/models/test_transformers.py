@@ -21,12 +21,12 @@ import transformers
 
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import GenerateRequest, Policy, ScoreAnswer, ScoreRequest
-from rag_rewards.models.transformers import TransformersPolicy, tree_attention
+from rag_rewards.models.transformers import TransformersPolicy
+from rag_rewards.models.transformers import tree as tree_module
 from rag_rewards.models.transformers.forward import ModelForward, cache_argument
-from rag_rewards.models.transformers.methods import score_with
 from rag_rewards.models.transformers.positions import shareable_length
 from rag_rewards.models.transformers.scoring import GroupScoring
-from rag_rewards.models.transformers.tree_attention import NAME, NotInTreeError
+from rag_rewards.models.transformers.tree import NAME, NotInTreeError
 from rag_rewards.models.trie import forward_tokens
 
 torch.set_num_threads(1)
@@ -255,7 +255,7 @@ def test_attention_that_may_differ_for_long_sequences_is_not_in_the_tree(change)
     before = scorer.model.config._attn_implementation
     change(scorer.model)
     with pytest.raises(NotInTreeError), scorer._forward.inference():
-        score_with("tree", GroupScoring(scorer._forward, 999, 64, 64), [GROUP])
+        GroupScoring(scorer._forward, 999, 64, 64).score("tree", [GROUP])
     assert scorer.model.config._attn_implementation == before
 
 
@@ -516,8 +516,8 @@ def test_a_wrong_cache_causes_plain_scoring(monkeypatch):
 
 def test_a_wrong_tree_causes_copies_of_the_cache(monkeypatch):
     """A kernel of a device can have another convention for log Σ exp, or fail."""
-    module = "rag_rewards.models.transformers.tree_attention._attention"
-    attention = tree_attention._attention
+    module = "rag_rewards.models.transformers.tree._attention"
+    attention = tree_module._attention
 
     def base_two(*args):
         output, total = attention(*args)
@@ -539,14 +539,14 @@ def test_a_wrong_tree_causes_copies_of_the_cache(monkeypatch):
 
 def test_a_kernel_that_fails_for_long_sequences_only(monkeypatch):
     """The self-check is too short to find it."""
-    attention = tree_attention._attention
+    attention = tree_module._attention
 
     def short(query, key, *args):
         if key.shape[2] > 64:
             raise RuntimeError("too many keys")
         return attention(query, key, *args)
 
-    monkeypatch.setattr(tree_attention, "_attention", short)
+    monkeypatch.setattr(tree_module, "_attention", short)
     scorer = policy()
     with pytest.warns(UserWarning, match="qwen2: tree failed: RuntimeError: too many keys"):
         result = answer(scorer)
@@ -723,21 +723,6 @@ def test_equal_weights_have_equal_fingerprints(tmp_path):
 
 def test_the_self_check_passes():
     asyncio.run(policy().selfcheck())
-
-
-@pytest.mark.parametrize(
-    ("lacks", "message"),
-    [
-        ("model.safetensors", "has no weights: none of "),
-        ("config.json", "is not the folder of a model: it has no config.json"),
-        ("tokenizer.json", "has no tokenizer: none of tokenizer.json, "),
-    ],
-)
-def test_an_incomplete_folder_is_rejected(tmp_path, lacks, message):
-    path = tiny_models.save(tmp_path / "m")
-    (tmp_path / "m" / lacks).unlink()
-    with pytest.raises(UsageError, match=message):
-        TransformersPolicy.load(path, device="cpu")
 
 
 def test_unusable_models_are_rejected():

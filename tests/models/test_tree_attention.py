@@ -16,8 +16,9 @@ import torch
 
 from rag_rewards.evidence.protocols import ScoreAnswer, ScoreRequest
 from rag_rewards.models.runs import Run, Step
-from rag_rewards.models.transformers import TransformersPolicy, tree_attention
-from rag_rewards.models.transformers.tree_attention import (
+from rag_rewards.models.transformers import TransformersPolicy
+from rag_rewards.models.transformers import tree as tree_module
+from rag_rewards.models.transformers.tree import (
     NotInTreeError,
     TreeAttention,
     attention_in_tree,
@@ -110,7 +111,7 @@ def test_values_that_are_shorter_than_keys():
     value = value[..., :12].contiguous()
     tree = TreeAttention(8).of(Step((Run(0, [0] * 8),), (), ()))
     layer = SimpleNamespace(layer_idx=0)
-    output, _ = tree_attention.tree_attention(layer, query, key, value, None, tree=tree)
+    output, _ = tree_module.tree_attention(layer, query, key, value, None, tree=tree)
     close([output.transpose(1, 2)], definition(query, key, value, True, 0.25)[:1])
 
 
@@ -119,7 +120,7 @@ def test_values_that_are_longer_than_keys_are_not_in_the_tree():
     value = torch.zeros(1, 2, 8, 20)
     layer, tree = SimpleNamespace(layer_idx=0), TreeAttention(8)
     with pytest.raises(NotInTreeError, match="values that are longer than keys"):
-        tree_attention.tree_attention(layer, query, key, value, None, tree=tree)
+        tree_module.tree_attention(layer, query, key, value, None, tree=tree)
 
 
 # --- other devices than a CPU --------------------------------------------------------------------
@@ -132,7 +133,7 @@ def test_a_model_on_a_gpu_is_not_in_the_tree():
 
 
 def test_a_device_without_the_operation_shares_a_cache_and_says_so_once(monkeypatch):
-    monkeypatch.setattr(tree_attention, "DEVICES", ())
+    monkeypatch.setattr(tree_module, "DEVICES", ())
     monkeypatch.setattr("rag_rewards.models.transformers.policy.DEVICES", ())
     model = tiny_models.make_model("qwen2")
     scorer = TransformersPolicy(model, tiny_models.make_tokenizer(), name="qwen2", prefill=32)

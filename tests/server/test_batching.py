@@ -176,59 +176,37 @@ async def test_a_request_after_its_deadline_is_removed_from_the_queue() -> None:
         assert server.telemetry.status()["rollouts_waiting"] == 0
 
 
-async def break_scorer(server: Any, error: BaseException) -> None:
-    """Let every further batch raise this error."""
-
-    async def fail(*_: Any) -> Any:
-        raise error
-
-    server.ready.recipe.scorer.score_each_async = fail
-
-
-async def test_an_error_of_a_batch_is_the_error_of_each_rollout() -> None:
-    async with connect(PLAN, Models(judge=SlowJudge(0.0)), error_value=-1.0) as (
-        client,
-        server,
-    ):
-        await break_scorer(server, BackendError("self-check failed"))
-        answers = await asyncio.gather(
-            *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
-        )
-        errors = [answer.json()["scores"][0]["error"] for answer in answers]
-        assert {error["message"] for error in errors} == {"self-check failed"}
-        label = json.dumps({"question": "q", "answers": "a"})
-        sample = {"query": [r"q\boxed{x}"], "prompts": ["q"], "labels": [label]}
-        answer = await client.post("/openrlhf", json=sample)  # no value replaces a failure
-        assert (answer.status_code, answer.json()["error"]["message"]) == (
-            503,
-            "self-check failed",
-        )
-
-
-async def test_an_unexpected_error_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with connect(PLAN, Models(judge=SlowJudge(0.0))) as (client, server):
-        await break_scorer(server, KeyError("gone"))
-        answer = await client.post("/score", json={"rollouts": [row(1)]})
-        assert answer.json()["scores"][0]["error"]["type"] == "BackendError"
-    assert "KeyError" in caplog.text
-
-
 class Panic(BaseException):
     """An error like PanicException of pyo3, which is not an Exception."""
 
 
-async def test_a_panic_of_a_batch_is_the_error_of_each_rollout() -> None:
-    async with connect(PLAN, Models(judge=SlowJudge(0.0)), deadline=30) as (
-        client,
-        server,
-    ):
-        await break_scorer(server, Panic("poisoned lock"))
-        answer = await asyncio.wait_for(client.post("/score", json={"rollouts": [row(1)]}), 5)
-        (score,) = answer.json()["scores"]
-        assert score["error"]["type"] == "BackendError"
-        assert score["error"]["message"] == "Panic: poisoned lock"
+@pytest.mark.parametrize(
+    ("error", "message", "is_logged"),
+    [
+        (BackendError("self-check failed"), "self-check failed", False),
+        (KeyError("gone"), "KeyError: 'gone'", True),
+        (Panic("poisoned lock"), "Panic: poisoned lock", True),
+    ],
+)
+async def test_an_error_of_a_batch_is_the_error_of_each_rollout(
+    error: BaseException, message: str, is_logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: Any) -> Any:
+        raise error
+
+    models = Models(judge=SlowJudge(0.0))
+    async with connect(PLAN, models, error_value=-1.0, deadline=30) as (client, server):
+        server.ready.recipe.scorer.score_each_async = fail  # type: ignore[union-attr,method-assign]
+        answers = await asyncio.gather(
+            *[client.post("/score", json={"rollouts": [row(i)]}) for i in range(30)]
+        )
+        errors = [answer.json()["scores"][0]["error"] for answer in answers]
+        assert {(each["type"], each["message"]) for each in errors} == {("BackendError", message)}
+        assert (type(error).__name__ in caplog.text) is is_logged
+        label = json.dumps({"question": "q", "answers": "a"})
+        sample = {"query": [r"q\boxed{x}"], "prompts": ["q"], "labels": [label]}
+        answer = await client.post("/openrlhf", json=sample)  # no value replaces a failure
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, message)
 
 
 async def test_a_panic_of_one_rollout_does_not_affect_others(
@@ -262,18 +240,6 @@ async def test_requests_in_flight_are_answered_when_their_batch_is_cancelled() -
         done, _ = await asyncio.wait([score], timeout=5)
         assert done == {score}
         assert score.cancelled()
-
-
-async def test_a_cancelled_request_is_removed_from_the_queue() -> None:
-    judge = SlowJudge(0.5)
-    async with connect(PLAN, Models(judge=judge), deadline=0.1) as (client, server):
-        requests = [client.post("/score", json={"rollouts": [row(i)]}) for i in range(20)]
-        first = asyncio.ensure_future(client.post("/score", json={"rollouts": [row(99)]}))
-        await asyncio.sleep(0.02)  # until the judge has the batch
-        await asyncio.gather(*requests)
-        assert server.ready.recipe.batcher.waiting == 0
-        assert len(server.ready.recipe.batcher._queue) == 0
-        await first
 
 
 async def test_requests_above_the_queue_limit_are_refused() -> None:
@@ -579,15 +545,6 @@ def test_bodies_that_are_received_have_a_common_limit() -> None:
             assert small.status_code == 200
 
     asyncio.run(test())
-
-
-async def test_batches_run_up_to_the_limit() -> None:
-    judge = SlowJudge(0.2)
-    options = {"batch_rows": 8, "in_flight": 4}
-    async with connect(PLAN, Models(judge=judge), **options) as (client, _):
-        bodies = [{"rollouts": [row(8 * i + k) for k in range(8)]} for i in range(4)]
-        await asyncio.gather(*[client.post("/score", json=body) for body in bodies])
-    assert judge.max_running == 4
 
 
 async def test_the_deadline_includes_the_body() -> None:

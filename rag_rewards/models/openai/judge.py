@@ -25,10 +25,15 @@ from rag_rewards.evidence.protocols import Entities, EntityQuestion, JudgeQuesti
 from rag_rewards.models.addresses import servers_of
 from rag_rewards.models.calls import PerLoop
 from rag_rewards.models.client import Client, Sender
-from rag_rewards.models.entity_prompts import entity_messages, parse_entities
 from rag_rewards.models.health import Health
-from rag_rewards.models.judge_fences import code_of
-from rag_rewards.models.judge_prompts import PROMPT_VERSION, judge_messages, parse_verdict
+from rag_rewards.models.judge_prompts import (
+    PROMPT_VERSION,
+    code_of,
+    entity_messages,
+    judge_messages,
+    parse_entities,
+    parse_verdict,
+)
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.openai.usage import JudgeUsage, UsageCounter
 from rag_rewards.models.responses import HttpError

@@ -1,4 +1,4 @@
-"""The methods of scoring, and the choice among them.
+"""The choice among the methods of scoring.
 
     tree    keys and values are stored once for a whole group
     shared  shared tokens run once, and branches continue from copies of the cache, which windows,
@@ -12,28 +12,14 @@ forward pass of this model, so that a family for which a method is wrong does no
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rag_rewards.errors import describe, shorten
 from rag_rewards.evidence.protocols import ScoreRequest
-from rag_rewards.models.transformers.forward import ModelForward, Values
+from rag_rewards.models.transformers.forward import ModelForward
 from rag_rewards.models.transformers.scoring import GroupScoring
-from rag_rewards.models.transformers.tree_attention import NotInTreeError
-from rag_rewards.models.transformers.tree_scoring import score_trees
-
-
-def score_with(
-    method: str, scoring: GroupScoring, requests: Sequence[ScoreRequest]
-) -> list[Values]:
-    """Return the log-probabilities of requests by one of the methods.
-
-    Raises NotInTreeError if the method tree cannot compute the attention of these requests.
-    """
-    if method == "tree":
-        return score_trees(scoring.forward, requests, scoring.prefill, scoring.rows)
-    of_group = scoring.shared if method == "shared" else scoring.plain
-    return [of_group(request) for request in requests]
+from rag_rewards.models.transformers.tree import NotInTreeError
 
 
 def choose_methods(
@@ -92,7 +78,7 @@ class _Check:
     def fault(self, method: str) -> str:
         """Return how the values of a method differ from the expected ones; "" if they do not."""
         try:
-            (values,) = score_with(method, self._scoring, [self._request])
+            (values,) = self._scoring.score(method, [self._request])
             largest = _largest_difference(values, self._expected)
         except NotInTreeError:
             return _NOT_IN_TREE

@@ -45,11 +45,11 @@ from rag_rewards.models.transformers.generation import (
     padding_fault,
     similar_requests,
 )
-from rag_rewards.models.transformers.methods import choose_methods, score_with
+from rag_rewards.models.transformers.methods import choose_methods
 from rag_rewards.models.transformers.modules import import_torch
 from rag_rewards.models.transformers.positions import longest_sequence
 from rag_rewards.models.transformers.scoring import GroupScoring
-from rag_rewards.models.transformers.tree_attention import DEVICES, NotInTreeError
+from rag_rewards.models.transformers.tree import DEVICES, NotInTreeError
 from rag_rewards.models.transformers.weights import check_not_sharded, hash_weights
 from rag_rewards.models.trie import forward_tokens, naive_tokens
 
@@ -359,7 +359,7 @@ class TransformersPolicy:
         while True:
             try:
                 scoring = GroupScoring(self._forward, self.token_budget, self.prefill, self.rows)
-                return score_with(method, scoring, requests)
+                return scoring.score(method, requests)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise

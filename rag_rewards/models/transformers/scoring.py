@@ -1,4 +1,4 @@
-"""Log-probabilities of a group: each pair separately, or along the trie of its contexts."""
+"""Log-probabilities of groups: each pair separately, or along the trie of its contexts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rag_rewards.models.transformers.forward import (
     repeat_cache,
 )
 from rag_rewards.models.transformers.modules import import_torch
+from rag_rewards.models.transformers.tree import score_trees
 from rag_rewards.models.trie import Continuations, Node, build_trie, continuations
 
 Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
@@ -24,7 +25,7 @@ Pairs: TypeAlias = "tuple[tuple[int, int], ...]"
 
 @dataclass(frozen=True)
 class GroupScoring:
-    """The two methods of scoring a group, with their sizes in memory.
+    """The methods of scoring a group (see `methods`), with their sizes in memory.
 
     forward       the model
     token_budget  maximum number of tokens in the cache of a batch, including contexts
@@ -36,6 +37,16 @@ class GroupScoring:
     token_budget: int
     prefill: int
     rows: int
+
+    def score(self, method: str, requests: Sequence[ScoreRequest]) -> list[Values]:
+        """Return the log-probabilities of requests by the method tree, shared or plain.
+
+        Raises NotInTreeError if the method tree cannot compute the attention of these requests.
+        """
+        if method == "tree":
+            return score_trees(self.forward, requests, self.prefill, self.rows)
+        of_group = self.shared if method == "shared" else self.plain
+        return [of_group(request) for request in requests]
 
     def plain(self, request: ScoreRequest) -> Values:
         """Score each distinct pair separately."""
@@ -82,7 +93,7 @@ class GroupScoring:
             of_context = of_contexts[node.contexts[0]]
             tokens = node.tokens + of_context.responses[0][: of_context.shared]
             if len(tokens) <= self.prefill:
-                hidden = self._run([tokens], cache)[0, -of_context.shared - 1 :]
+                hidden = self.forward.run([tokens], cache)[0, -of_context.shared - 1 :]
                 self._score_context(of_context, cache, hidden, targets, keep=False)
                 return
         last_hidden = self._prefill(node.tokens, cache)
@@ -94,7 +105,7 @@ class GroupScoring:
         """Run tokens into the cache, and return the last hidden state [1, H]."""
         hidden = None
         for start in range(0, len(tokens), self.prefill):
-            hidden = self._run([tokens[start : start + self.prefill]], cache)
+            hidden = self.forward.run([tokens[start : start + self.prefill]], cache)
         return None if hidden is None else hidden[0, -1:]
 
     def _score_context(
@@ -117,7 +128,7 @@ class GroupScoring:
         if shared and len(hidden) == 1:
             cache = copy_cache(cache, 1) if keep else cache
             keep = False
-            hidden = torch.cat([hidden, self._run([responses[0][:shared]], cache)[0]])
+            hidden = torch.cat([hidden, self.forward.run([responses[0][:shared]], cache)[0]])
         order = sorted(range(len(responses)), key=lambda i: -len(responses[i]))
         # Row t of the shared hidden states predicts token t of each response.
         targets.add(hidden, [(of_context.pairs[i], responses[i][: shared + 1], 0) for i in order])
@@ -127,7 +138,7 @@ class GroupScoring:
             rest = [responses[i][shared:] for i in batch]
             is_last = number == len(batches) and not keep
             branch = repeat_cache(cache, len(batch), is_last)
-            hidden = self._run([tokens[:-1] for tokens in rest], branch)
+            hidden = self.forward.run([tokens[:-1] for tokens in rest], branch)
             del branch
             # Row t of response b in the right-padded hidden states [B, T, H] predicts its t + 1.
             own = [hidden[b, : len(tokens) - 1] for b, tokens in enumerate(rest)]
@@ -139,9 +150,6 @@ class GroupScoring:
                     for i, tokens, start in zip(batch, rest, starts, strict=False)
                 ],
             )
-
-    def _run(self, tokens: Sequence[TokenIds], cache: Any) -> Any:
-        return self.forward.run(tokens, cache)
 
 
 @dataclass
