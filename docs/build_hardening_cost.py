@@ -1,4 +1,4 @@
-"""Write docs/hardening-cost.md: the honest responses and attacks that recipes reject."""
+"""Write the tables of docs/hardening-cost.md: rejected honest responses and attacks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from inserts import by_name, filled, table
 
 import rag_rewards as rr
 from rag_rewards.audit.cases import CASES, Case
@@ -20,36 +22,18 @@ import probe_rows  # noqa: E402
 
 PAGE = ROOT / "docs" / "hardening-cost.md"
 RESULTS = ROOT / "benchmarks" / "results"
-INTRO = """# Cost of the hardened profile
-
-The [hardened profile](hardened.md) stops attacks, and it rejects some honest responses. The first
-part of this page measures answers of real models, with verdicts of people, and gold answers that
-are repeated letter by letter. The data is half of EVOUNA, which contains questions of Natural
-Questions and TriviaQA. The second part measures constructed responses, attacks and honest ones.
-
-`python docs/build_hardening_cost.py` writes this page.
-
-## Answers of real models
-"""
-CONSTRUCTED = """## Constructed responses
-
-Each number is for the default profile or for the hardened profile:
-
-- Listed attacks are the cases of `rag-rewards audit`. An attack is stopped if it does not increase
-  the reward. Attacks that pay by the definition of the paper are left out.
-- The other rows are probes: responses that were written for this purpose, by class. They are in
-  `tests/attacks/probes`, which also describes when a row holds. An attack that holds is stopped. An
-  honest response that holds is accepted: it earns what its content deserves.
-- Lost responses are accepted under the default profile and not under the hardened profile.
-- A response that is written for several recipes counts once for each of them.
-
-| recipe | attacks | stopped, default | stopped, hardened | honest responses | accepted, default | \
-accepted, hardened | lost |
-| --- | --- | --- | --- | --- | --- | --- | --- |
-"""
 TOTAL = "all recipes"
 """The last row of the summary, whose counts docs/build_inserts.py writes into other pages."""
-HEAD = "| responses | rows | default | hardened |\n| --- | --- | --- | --- |\n"
+HEAD = (
+    "recipe",
+    "attacks",
+    "stopped, default",
+    "stopped, hardened",
+    "honest responses",
+    "accepted, default",
+    "accepted, hardened",
+    "lost",
+)
 
 
 @dataclass(frozen=True)
@@ -71,12 +55,14 @@ class Measured:
 def page() -> str:
     """Return the page."""
     measured = {name: measure(name) for name in RECIPES}
-    lines = [_summary(f"[{name}](#{name})", each) for name, each in measured.items()]
-    lines.append(_summary(TOTAL, _together(measured.values())))
-    real = map(_results, ("hardening.md", "repeated.md"))
-    parts = [INTRO, *real, CONSTRUCTED + "\n".join(lines) + "\n"]
-    parts += [_table(name, each) for name, each in measured.items()]
-    return "\n".join(parts)
+    rows = [_summary(f"[{name}](#{name})", each) for name, each in measured.items()]
+    rows.append(_summary(TOTAL, _together(measured.values())))
+    texts = {
+        "real": "\n".join(map(_results, ("hardening.md", "repeated.md"))),
+        "summary": table(HEAD, rows),
+        "recipes": "\n".join(_section(name, each) for name, each in measured.items()),
+    }
+    return filled(PAGE, by_name(texts))
 
 
 def measure(name: str) -> Measured:
@@ -125,11 +111,11 @@ def _together(measured: Iterable[Measured]) -> Measured:
     return Measured({"": attacks}, {"": honest})
 
 
-def _summary(name: str, measured: Measured) -> str:
+def _summary(name: str, measured: Measured) -> list[str]:
     attacks, honest = _all(measured.attacks), _all(measured.honest)
     lost = sum(each.default and not each.hardened for each in honest)
     cells = [*_counts(attacks), *_counts(honest), lost]
-    return f"| {name} | {' | '.join(f'{cell:,}' for cell in cells)} |"
+    return [name, *(f"{cell:,}" for cell in cells)]
 
 
 def _all(outcomes: dict[str, list[Outcome]]) -> list[Outcome]:
@@ -142,18 +128,15 @@ def _counts(outcomes: Iterable[Outcome]) -> tuple[int, int, int]:
     return len(outcomes), default, sum(each.hardened for each in outcomes)
 
 
-def _table(name: str, measured: Measured) -> str:
+def _section(name: str, measured: Measured) -> str:
+    """Return the table of one recipe."""
     sections = {"attacks, stopped": measured.attacks, "honest responses, accepted": measured.honest}
-    lines = []
+    rows: list[tuple[object, ...]] = []
     for title, groups in sections.items():
         if groups:
-            lines.append(f"| **{title}** | {' | '.join(map(str, _counts(_all(groups))))} |")
-            lines += [_line(group, outcomes) for group, outcomes in groups.items()]
-    return f"### {name}\n\n{HEAD}" + "\n".join(lines) + "\n"
-
-
-def _line(group: str, outcomes: list[Outcome]) -> str:
-    return f"| {group} | {' | '.join(map(str, _counts(outcomes)))} |"
+            rows.append((f"**{title}**", *_counts(_all(groups))))
+            rows += [(group, *_counts(outcomes)) for group, outcomes in groups.items()]
+    return f"### {name}\n\n{table(('responses', 'rows', 'default', 'hardened'), rows)}"
 
 
 def _results(file: str) -> str:

@@ -1,15 +1,12 @@
 """Write lists and counts into pages that are otherwise written by hand.
 
-A page marks the place of each: `<!-- insert NAME -->…<!-- /insert -->`. A mark at the beginning of
-a line begins a paragraph of its own on the site. tests/test_inserts.py checks that the text between
-the marks is that of this file. The counts of attacks are those of
+inserts.py describes the marks of their places. The counts of attacks are those of
 docs/hardening-cost.md, so run build_hardening_cost.py first. The figures of the agreement with
 people are those of benchmarks/results/agreement.md, on the questions of the test part.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +15,7 @@ from textwrap import fill
 from build_hardening_cost import PAGE as COST
 from build_hardening_cost import TOTAL
 from build_matrix import table
+from inserts import filled
 
 from rag_rewards.recipes import RECIPES
 from rag_rewards.trainers import TRAINERS
@@ -28,13 +26,12 @@ PAGES = (
     DOCS.parent / "README.md",
     *(DOCS / name for name in ("calibrate.md", "evaluate.md", "index.md", "trainers.md", "trl.md")),
 )
-_PLACE = re.compile(r"(<!-- insert ([\w-]+) -->)(.*?)(<!-- /insert -->)", re.DOTALL)
 
 
 def page(path: Path) -> str:
     """Return the text of a page with its inserts."""
     folder = "docs/" if path.parent != DOCS else ""
-    return _PLACE.sub(lambda place: place[1] + insert(place[2], folder) + place[4], text_of(path))
+    return filled(path, lambda name: insert(name, folder))
 
 
 def text_of(path: Path) -> str:
@@ -46,11 +43,11 @@ def insert(name: str, folder: str = "") -> str:
     kind, _, field = name.partition("-")
     match kind:
         case "hardened":
-            return f"\n{hardened(folder)}\n"
+            return hardened(folder)
         case "trainers":
             return joined(trainers())
         case "matrix":
-            return f"\n\n{table()}\n\n"
+            return table()
         case "cases":
             return cases()
         case "kappas":

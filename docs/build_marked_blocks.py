@@ -1,4 +1,4 @@
-"""Write docs/code-blocks.md: the code blocks that the tests do not run, and the reasons.
+"""Write the tables of docs/code-blocks.md: code blocks that the tests do not run, with reasons.
 
 tests/test_docs.py checks that the page is up to date.
 """
@@ -10,24 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from code_blocks import MARKS, ROOT, Block, blocks
+from inserts import by_name, filled, table
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "code-blocks.md"
 OUTSIDE = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "benchmarks/teaches/README.md")
 """Pages that are not part of the site."""
-INTRO = """# Code blocks that the tests do not run
-
-The tests run the commands and the code of this documentation, in the root of the repository or in a
-folder with small files of the same names. Blocks for a trainer run inside this trainer
-(`make test-trainers`, `make test-more-trainers`). This page lists the other blocks. The tests check
-their syntax, and that the commands of `rag-rewards` and their options exist.
-
-A block that is not run has a mark, which the site shows above it:
-
-{marks}
-`python docs/build_marked_blocks.py` writes this page.
-
-{table}"""
 _LINK_TEXT = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _NOT_IN_ANCHOR = re.compile(r"[^\w -]")
 
@@ -39,15 +27,16 @@ def pages() -> list[Path]:
 
 def page() -> str:
     """Return the whole page."""
-    marks = [f"| `{name}` | The block {reason}. |" for name, reason in MARKS.items()]
+    marks = [(f"`{name}`", f"The block {reason}.") for name, reason in MARKS.items()]
     rows = [
-        f"| {_place(path, block)} | {', '.join(f'`{mark}`' for mark in block.marks)} "
-        f"| {_first_line(block)} |"
+        (_place(path, block), ", ".join(f"`{mark}`" for mark in block.marks), _first_line(block))
         for path, block in _marked()
     ]
-    return INTRO.replace("{marks}", _table("mark", "meaning", rows=marks)).replace(
-        "{table}", _table("page", "mark", "first line", rows=rows)
-    )
+    texts = {
+        "marks": table(("mark", "meaning"), marks),
+        "blocks": table(("page", "mark", "first line"), rows),
+    }
+    return filled(PAGE, by_name(texts))
 
 
 def _marked() -> Iterator[tuple[Path, Block]]:
@@ -55,11 +44,6 @@ def _marked() -> Iterator[tuple[Path, Block]]:
         for block in blocks(path.read_text("utf-8")):
             if not block.is_run:
                 yield path, block
-
-
-def _table(*columns: str, rows: list[str]) -> str:
-    head = f"| {' | '.join(columns)} |"
-    return "\n".join([head, "| --- " * len(columns) + "|", *rows]) + "\n"
 
 
 def _place(path: Path, block: Block) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal
 
+from inserts import table as markdown_table
+
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.recipes.sample import models_needed
 from rag_rewards.trainers import TRAINERS
@@ -155,10 +157,6 @@ def _both(one: Cell, other: Cell) -> Cell:
 
 def table() -> str:
     """Return the table of recipes and trainers in Markdown."""
-    rows = [list(COLUMNS.values()), ["---"] * len(COLUMNS)]
-    rows += [[str(cell(name, trainer)) for trainer in COLUMNS] for name in RECIPES]
-    rows.append([str(entry) for entry in STD_FLOOR.values()])
-    names = ["recipe", "---", *(f"`{name}`" for name in RECIPES), "advantage of LEAR"]
-    return "\n".join(
-        f"| {' | '.join([name, *row])} |" for name, row in zip(names, rows, strict=True)
-    )
+    rows = [(f"`{name}`", *(cell(name, trainer) for trainer in COLUMNS)) for name in RECIPES]
+    rows.append(("advantage of LEAR", *STD_FLOOR.values()))
+    return markdown_table(("recipe", *COLUMNS.values()), rows)

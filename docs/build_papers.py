@@ -1,4 +1,4 @@
-"""Write docs/papers.md from docs/papers/*.yaml.
+"""Write the tables of docs/papers.md from docs/papers/*.yaml.
 
 tests/test_papers_page.py checks that the page is up to date and that each reference exists.
 """
@@ -15,6 +15,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from inserts import by_name, filled, table
 from paper_references import evidence_error, place_error
 
 DOCS = Path(__file__).parent
@@ -51,26 +52,6 @@ REASONS: dict[Reason, str] = {
     "license": "needs data without a usable license",
     "unspecified": "not specified in the paper",
 }
-
-INTRO = """# The five papers
-
-This page lists the content of the five papers: each equation, algorithm, prompt, baseline, metric,
-data set, table of training settings and ablation. For each item, it shows where the item is in the
-package, and the test or the result that shows it.
-
-- **where**: a Python name, a command, settings of a recipe (`ctrl-rag loo=mean`) or a file. A key
-  that begins with `training.` is a published training value, which `rag-rewards init` writes.
-- **shown by**: tests, and results of `benchmarks/`. `#` precedes a heading or the first column of
-  a row.
-- Ablations are repeated with a small model in the [tiny world](tiny-world.md). The values of the
-  papers themselves come from models with 1.5 to 32 billion parameters and need a GPU.
-- An item is missing only for one of three reasons: it needs a GPU (or training at the model size
-  of the paper), it needs data without a usable license, or the paper does not specify it.
-- The recipes for search agents (Search-R1, IGPO, StepSearch, CaRR, Binary RAR, and FaithRL as
-  `scheme=geometric` of `truthrl`) are not listed here. They follow the code that the authors
-  released, and the page of each recipe, such as [igpo](recipes/igpo.md), names the source of each
-  setting.
-"""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -136,7 +117,8 @@ def papers() -> list[Paper]:
 def page() -> str:
     """Return the page."""
     all_papers = papers()
-    return "\n".join([INTRO, _summary(all_papers), *map(_section, all_papers)])
+    text = "\n".join([_summary(all_papers), *map(_section, all_papers)])
+    return filled(PAGE, by_name({"papers": text}))
 
 
 def _summary(all_papers: list[Paper]) -> str:
@@ -173,10 +155,7 @@ def _code(reference: str) -> str:
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
-    )
+    return table(head, ([cell.replace("|", "\\|") for cell in row] for row in rows))
 
 
 if __name__ == "__main__":

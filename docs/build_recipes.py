@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from build_papers import papers
+from inserts import by_name, filled
+from inserts import table as markdown_table
 
 from rag_rewards.definition import ComponentInfo, RecipeDefinition
 from rag_rewards.recipe_object import Recipe
@@ -55,21 +56,6 @@ TRAINING_MEANINGS = {
     "tensor_parallel": "number of GPUs of a rollout engine",
     "memory_share": "share of the memory of a GPU for a rollout engine",
 }
-
-
-NORMALIZERS = """## Text normalizers
-
-A recipe compares the answer with the gold answers after a normalizer has changed both texts. The
-setting `normalizer` selects one of these normalizers:
-
-| normalizer | effect |
-| --- | --- |
-| `lower` | lower case, without `*` |
-| `squad` | lower case, without ASCII punctuation and without the words a, an and the |
-| `triviaqa` | as `squad`, but a space replaces each punctuation mark |
-| `unicode` | case folding, NFKC, without punctuation at the edges of words; keeps 3.14, -5, C# |
-| `spelling` | as `unicode`; São is read as Sao, 1 million as 1,000,000, 5 March 1999 as a date |
-"""
 
 
 def pages() -> dict[str, str]:
@@ -127,20 +113,8 @@ def _index() -> str:
         )
         for name, definition in RECIPES.items()
     ]
-    table = _table(("recipe", "reward", "scope", "source"), rows)
-    return (
-        "# Recipes\n\n"
-        "A recipe is a named, configured composition of rewards from a paper. Each page lists "
-        "its\n"
-        "components, its settings with the source of each default, its loopholes and its "
-        "training\n"
-        "values. `rag-rewards recipes NAME` prints the same information.\n\n"
-        f"{table}\n"
-        "`[condition]` is 1 if the condition is true, otherwise 0. With the scope `group`, the\n"
-        "rollouts of one prompt are scored together. With the scope `rollout`, each rollout is\n"
-        "scored separately. [trainers.md](../trainers.md) lists which recipe works in which\n"
-        f"trainer.\n\n{NORMALIZERS}"
-    )
+    texts = {"recipes": markdown_table(("recipe", "reward", "scope", "source"), rows)}
+    return filled(FOLDER / "index.md", by_name(texts))
 
 
 def _facts(definition: RecipeDefinition, built: Recipe) -> str:
@@ -171,7 +145,7 @@ def _facts(definition: RecipeDefinition, built: Recipe) -> str:
 
 def _components(definition: RecipeDefinition) -> str:
     rows = [(f"`{each.name}`", _meaning(each), each.range) for each in definition.components]
-    return _table(("component", "meaning", "range"), rows)
+    return markdown_table(("component", "meaning", "range"), rows)
 
 
 def _meaning(component: ComponentInfo) -> str:
@@ -196,7 +170,7 @@ def _example(definition: RecipeDefinition, built: Recipe) -> str:
         ("advantage", *map(_number, advantages)),
         ("hardened", *(_number(s.value) if isinstance(s, Score) else "–" for s in hardened)),
     ]
-    table = _table(("", *(row.id for row in group)), lines)
+    table = markdown_table(("", *(row.id for row in group)), lines)
     no_spread = no_spread_of([score.components for score in scores])
     reasons = [
         f"`{row.id}`: {reason(row, score, no_spread)}"
@@ -293,7 +267,7 @@ def _settings(definition: RecipeDefinition) -> str:
         )
         for setting in definition.settings.descriptions
     ]
-    table = _table(("setting", "default", "meaning", "source of the default"), rows)
+    table = markdown_table(("setting", "default", "meaning", "source of the default"), rows)
     return (
         "Change a setting with `--set KEY=VALUE` or `rr.recipe(NAME, {KEY: value})`. See also\n"
         f"[Text normalizers](index.md#text-normalizers).\n\n{table}"
@@ -317,7 +291,7 @@ def _loopholes(definition: RecipeDefinition) -> str:
         )
         for key, change in definition.hardened.items()
     ]
-    table = _table(("`--hardened` sets", "to", "attacks", "prevents"), rows)
+    table = markdown_table(("`--hardened` sets", "to", "attacks", "prevents"), rows)
     table += f"\n{_changed(definition)}\n"
     return (
         "These attacks increase the reward under the default profile. The numbers are those of\n"
@@ -365,15 +339,10 @@ def _training(definition: RecipeDefinition) -> str:
     )
     facts = [*training.notes, *definition.data.summary()]
     notes = _list(list(map(_sentence, facts)))
-    return intro + _table(("setting", "value", "meaning", "source"), rows) + f"\n{notes}"
+    return intro + markdown_table(("setting", "value", "meaning", "source"), rows) + f"\n{notes}"
 
 
 # --- Markdown ----------------------------------------------------------------------------------
-
-
-def _table(head: Sequence[Any], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
 
 
 def _list(lines: Sequence[str]) -> str:

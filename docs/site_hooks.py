@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages of recipes in the navigation, pages of measured figures, marked code."""
+"""Hooks of mkdocs: the navigation, pages of measured figures, marked code."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from build_inserts import trainers
 from code_blocks import MARKS
 from mkdocs.structure.files import File, Files, InclusionLevel
 
 from rag_rewards.recipes import RECIPES
+from rag_rewards.trainers import TRAINERS
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 _ROW = re.compile(r"^\|.*$", re.MULTILINE)
@@ -23,9 +25,14 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?benchmarks/results/([\w.-]+\.md)\)"
 
 
 def on_config(config: Any) -> Any:
-    """Add the page of every recipe to the section Recipes of the navigation."""
-    [section] = [entry["Recipes"] for entry in config["nav"] if "Recipes" in entry]
-    section[1:1] = [{name: f"recipes/{name}.md"} for name in RECIPES]
+    """Add the pages of recipes to the section Recipes, and those of trainers to Trainers."""
+    recipes = [{name: f"recipes/{name}.md"} for name in RECIPES]
+    pages = [{title: f"{name}.md"} for name, title in zip(TRAINERS, trainers(), strict=True)]
+    added = {"Recipes": recipes, "Trainers": pages}
+    for entry in config["nav"]:
+        for name, section in entry.items():
+            if isinstance(section, list):
+                section[1:1] = added.get(name, [])
     return config
 
 

@@ -30,9 +30,17 @@ def test_the_inserts_are_up_to_date(path: Path) -> None:
     assert text == build_inserts.page(path), "run: make pages"
 
 
+WITH_A_PROGRAM = {
+    DOCS / f"{name}.md"
+    for name in "code-blocks hardened hardening-cost languages papers recipes/index".split()
+}
+"""Pages whose texts are written by a program of their own."""
+
+
 def test_every_page_with_an_insert_is_listed() -> None:
     pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
-    assert {p for p in pages if "<!-- insert" in p.read_text("utf-8")} == set(build_inserts.PAGES)
+    marked = {path for path in pages if "<!-- insert" in path.read_text("utf-8")}
+    assert marked == {*build_inserts.PAGES} | WITH_A_PROGRAM
 
 
 def test_a_wrong_count_is_replaced(tmp_path: Path) -> None:

@@ -7,33 +7,16 @@ command, every generated page and the tests of all recipes must contain it witho
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from repository_copy import Copy
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).parent / "new_recipe"
 NAME = "quote-first"
 TRAINERS = ("trl", "verl", "openrlhf", "ms-swift")
-RUN = """
-import contextlib, io, json, sys
-from rag_rewards.cli import main
-outputs = []
-for command in json.loads(sys.argv[1]):
-    out, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        try:
-            main(command)
-        except SystemExit as end:
-            code = end.code
-    outputs.append([code, out.getvalue(), errors.getvalue()])
-print(json.dumps(outputs))
-"""
 PAGES = """
 import json, sys
 sys.path.insert(0, "docs")
@@ -49,46 +32,11 @@ print(json.dumps(site_hooks.on_config({"nav": [{"Recipes": ["recipes/index.md"]}
 """
 
 
-class Copy:
-    """A copy of the repository, in which Python code and commands can run."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def python(self, *arguments: str) -> str:
-        """Return what Python prints; the copy is the first place that it imports from."""
-        path = os.pathsep.join([str(self.folder), str(self.folder / "adapters")])
-        process = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
-        return process.stdout
-
-    def commands(self, *commands: list[str]) -> list[str]:
-        """Return the standard output of commands, which run one after another in one process."""
-        outputs = json.loads(self.python("-c", RUN, json.dumps(commands)))
-        for command, (code, _, errors) in zip(commands, outputs, strict=True):
-            assert not code, (command, errors)
-        return [output for _, output, _ in outputs]
-
-    def text(self, path: str) -> str:
-        return (self.folder / path).read_text("utf-8")
-
-
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """A copy of the repository with the new recipe. It changes three files by hand."""
-    folder = tmp_path_factory.mktemp("copy") / "repository"
-    for name in ("rag_rewards", "adapters", "docs", "examples", "tests"):
-        skipped = shutil.ignore_patterns("__pycache__", "*.safetensors", "pictures")
-        shutil.copytree(ROOT / name, folder / name, ignore=skipped)
-    for name in ("README.md", "pyproject.toml", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, folder / name)
+    copy = Copy.in_folder(tmp_path_factory.mktemp("copy") / "repository")
+    folder = copy.folder
     shutil.copy(SOURCE / "quote_first.py", folder / "rag_rewards/recipes")
     shutil.copy(SOURCE / "quote-first.jsonl", folder / "examples")
     table = folder / "rag_rewards/recipes/__init__.py"
@@ -97,7 +45,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     assert text.count(last_line) == 1
     new_line = f'        "{NAME}": "quote_first:QUOTE_FIRST",\n'
     table.write_text(text.replace(last_line, last_line + new_line))
-    return Copy(folder)
+    return copy
 
 
 def test_commands_that_describe_recipes(copy: Copy) -> None:
