@@ -34,6 +34,7 @@ class OutputError(RagRewardsError):
 
 
 @dataclass(frozen=True, kw_only=True)
+@check_choices
 class RunOptions:
     """How the rows of a file are scored and written, with equal names on the command line."""
 
@@ -58,7 +59,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 @check_choices
-class ScoreOptions(RunOptions, GroupOptions):
+class ScoreOptions(GroupOptions, RunOptions):
     """The options of scoring a file.
 
     source   input file; "-" is standard input

@@ -118,7 +118,7 @@ def test_a_rollout_opens_and_closes_with_the_keyboard(browser: Any, make: Make) 
 
 
 def test_several_files_are_compared(browser: Any, compare: Make) -> None:
-    path = compare(rollouts(4), rollouts(8), arguments=("-r", "arena", "-l", "human"))
+    path = compare(rollouts(4), rollouts(8), arguments=("-r", "arena"))
     view = OpenPage(browser, path)
     page = view.page
     means = view.texts("#means tbody tr")
@@ -131,10 +131,6 @@ def test_several_files_are_compared(browser: Any, compare: Make) -> None:
     assert "4 rows changed" in page.inner_text("#changed-count")
     assert page.locator("#distributions svg").count() >= 4
     assert page.locator("#training svg path.line").count() >= 8
-    # κ and recall of the first file: four of the six labels yes
-    first = view.texts("#agreement tbody tr")[0].split()
-    assert first[:5] == ["correct", "a.jsonl", "12", "6", "0"]
-    assert "0.667" in first
     page.locator("#changes summary").first.click()
     page.wait_for_selector("#changes .sides article")
     assert "Rhine" in page.locator("#changes .sides > div").nth(0).inner_text()
@@ -237,7 +233,7 @@ def test_the_pages_fit_the_screen(
     for path in (
         make("explain", rows, "-r", "ctrl-rag", "--id", "kinshasa-right"),
         make("report", training(), "-r", "arena"),
-        compare(*files, arguments=("-r", "arena", "-l", "human")),
+        compare(*files, arguments=("-r", "arena")),
     ):
         view = OpenPage(browser, path, **screen)
         assert view.page.evaluate("document.documentElement.scrollWidth") <= width
