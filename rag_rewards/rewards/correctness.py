@@ -172,9 +172,10 @@ class Correctness:
             from rag_rewards.matching.lenient import lenient_matches  # few settings need it
 
             return float(all(lenient_matches(text, required, rollout.question or ""))), {}
+        normal = rollout.parsed.normal(text, forms.normalize)
         if self.metric == "f1":
-            return forms.once(text, required, self.match), {}
-        return self.match(required, text, forms.normalize(text), forms), {}
+            return forms.once(required, text, normal, self.match), {}
+        return self.match(required, text, normal, forms), {}
 
     def match(self, required: Required, text: str, normal: str, forms: GoldForms) -> float:
         """Compare a text, of which `normal` is the normalized form, with the required answers."""

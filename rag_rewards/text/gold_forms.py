@@ -36,12 +36,12 @@ class GoldForms:
             forms = self._forms[aliases] = tuple(map(self.normalize, aliases))
         return forms
 
-    def once(self, text: str, required: Required, compare: Compare) -> float:
+    def once(self, required: Required, text: str, normal: str, compare: Compare) -> float:
         """Return the value of a text for required answers, which a batch computes once."""
         key = text, required
         value = self._values.get(key)
         if value is None:
-            value = self._values[key] = compare(required, text, self.normalize(text), self)
+            value = self._values[key] = compare(required, text, normal, self)
         return value
 
     def tokens_of(self, aliases: tuple[str, ...]) -> GoldTokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rag_rewards.text.normalize import Normalizer
 from rag_rewards.text.sections import Cut, Tags, cut
 from rag_rewards.text.thinking import without_thinking
 
@@ -42,13 +43,15 @@ def strip_end_of_sequence(text: str) -> str:
 class Response(msgspec.Struct, gc=False, eq=False):
     """The text of a response, and what is parsed from it.
 
-    The last cut is cached, because the rewards of a recipe read the same sections.
+    The last cut and the last normalized text are cached, because the rewards of a recipe read the
+    same ones.
     """
 
     text: str
     _tags: Tags | None = None
     _cut: Cut | None = None
     _visible: str | None = None
+    _normal: tuple[Normalizer, str, str] | None = None
 
     def cut(self, tags: Tags) -> Cut:
         """Return the sections of the response."""
@@ -62,6 +65,13 @@ class Response(msgspec.Struct, gc=False, eq=False):
         if self._visible is None:
             self._visible = without_thinking(self.text)
         return self._visible
+
+    def normal(self, text: str, normalize: Normalizer) -> str:
+        """Return a text of the response in its normalized form."""
+        last = self._normal
+        if last is None or last[0] is not normalize or last[1] != text:
+            last = self._normal = (normalize, text, normalize(text))
+        return last[2]
 
 
 def read_response(text: str) -> Response:
