@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from rag_rewards.datasets.gold import Problem
-from rag_rewards.datasets.json_array import CutOffError, decoded, read_array, starts_array
+from rag_rewards.datasets.json_array import (
+    CutOffError,
+    read_array,
+    starts_array,
+    text_or_problem,
+)
 from rag_rewards.errors import UsageError
 from rag_rewards.files.compression import DamagedError, content_of, peek
 from rag_rewards.files.lines import numbered_lines, skip_to_lines
@@ -69,15 +76,19 @@ class Records:
                 yield number, json.loads(line)
             return
         try:
-            yield from self._records(content_of(self._raw))
+            yield from self._records(self._content())
         except UnicodeDecodeError as error:
             raise UsageError(
                 f"{self.path} is not UTF-8 text ({error.reason}): convert it to UTF-8"
             ) from None
-        except CutOffError:
-            raise self._cut_off("ends inside its rows, after") from None
+        except CutOffError as error:
+            raise self._cut_off(error.count) from None
         except DamagedError as error:
             raise UsageError(f"{self.path} {error}; download it again") from None
+
+    def _content(self) -> IO[bytes]:
+        """Open the decompressed content at its start."""
+        return content_of(self._raw)
 
     def _records(self, handle: IO[bytes]) -> Iterator[Record]:
         start = peek(handle).decode("utf-8-sig", "ignore").lstrip()
@@ -90,20 +101,9 @@ class Records:
                 f"{self.path} is a Git LFS pointer: run `git lfs pull` to get the file"
             )
         if starts_array(start):
-            return self._elements(start)
+            return enumerate(read_array(self._content, self.path, start), start=1)
         skip_to_lines(handle, self.path)
         return self._lines(handle)
-
-    def _elements(self, start: str) -> Iterator[Record]:
-        entries = read_array(self._raw, self.path, start)
-        for number, (name, element) in enumerate(entries, start=1):
-            try:
-                row = decoded(element)
-                yield number, {"id": name, **row} if name and isinstance(row, dict) else row
-            except UnicodeDecodeError:
-                raise
-            except (ValueError, RecursionError) as error:
-                raise UsageError(f"{self.path}: row {number:,} is not JSON: {error}") from None
 
     def _lines(self, handle: IO[bytes]) -> Iterator[Record]:
         number, line = 0, b""
@@ -113,13 +113,13 @@ class Records:
                 yield fault
                 fault = None
             try:
-                yield number, decoded(line)
+                yield number, _decoded(line)
             except (ValueError, RecursionError) as error:
                 fault = number, Problem("not JSON", str(error))
         if fault is None:
             return
         if line.startswith(b"{") and not line.endswith(b"\n"):
-            raise self._cut_off(f"ends after {number - 1:,} complete rows and")
+            raise self._cut_off(number - 1)
         if number == 1:
             raise UsageError(
                 f"{self.path} is neither JSON lines, a JSON array nor Parquet "
@@ -127,7 +127,16 @@ class Records:
             )
         yield fault
 
-    def _cut_off(self, end: str) -> UsageError:
+    def _cut_off(self, rows: int) -> UsageError:
         return UsageError(
-            f"{self.path} is incomplete: it {end} {self.size:,} bytes. Download it again"
+            f"{self.path} is incomplete: it ends after {rows:,} complete rows and {self.size:,} "
+            "bytes. Download it again"
         )
+
+
+def _decoded(line: bytes) -> Any:
+    """The record of a line. Python's json reads NaN, which msgspec refuses."""
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeError):
+        return text_or_problem(json.loads(line))

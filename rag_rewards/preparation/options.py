@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -113,6 +113,7 @@ class PrepareOptions(OutputOptions, SubsetOptions, DocumentOptions, PromptOption
     output: str
     recipe: str
     trainer: str = "none"
+    _: KW_ONLY
     progress: bool = False
     columns: str | None = None
     """Columns of fields that have another name, as in `ColumnMap`. Only for the data set rows."""

@@ -73,7 +73,8 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         # The lock of the output also protects the list of dropped rows.
         output = stack.enter_context(Output(options.output))
         bar = stack.enter_context(TerminalBar(2 * records.size)) if options.progress else None
-        pool = DocumentPool(options.document_pool) if options.document_pool else None
+        pool_file = options.document_pool
+        pool = stack.enter_context(DocumentPool(pool_file)) if pool_file else None
         reading = replace(options.reading, pool=pool, requires_documents=prompt.shows_documents)
         run = _Preparation(options, source, recipe, prompt, records, reading, output, bar)
         stack.callback(run.dropped.close)

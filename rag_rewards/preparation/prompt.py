@@ -38,7 +38,7 @@ def prepared_prompt(options: PrepareOptions, recipe: RecipeDefinition) -> Prompt
         )
     prompt = prompt_named(name, recipe.prompts, recipe.name)
     if not prompt.shows_documents:
-        _check_documents(options, name)
+        _check_documents(options, recipe.name)
     template = None
     if options.prompt_template is not None:
         template = PromptTemplate.read(options.prompt_template)
@@ -90,15 +90,20 @@ def _check_answer(prompt: Prompt, form: OutputForm, name: str, options: PrepareO
         )
 
 
-def _check_documents(options: PrepareOptions, name: str) -> None:
+def _check_documents(options: PrepareOptions, recipe: str) -> None:
     """Raise OptionError for options that add documents to a prompt that contains none."""
     for option in ("noise", "noise_to", "documents_from"):
-        if getattr(options, option):
+        if not getattr(options, option):
+            continue
+        if options.prompt is None:
             raise OptionError(
-                f"{{prompt}} {{name}} contains no documents, which {{{option}}} adds: use one of "
-                "them",
-                name=name,
+                f"the prompt of {{name}} contains no documents: leave out {{{option}}}",
+                name=recipe,
             )
+        raise OptionError(
+            f"{{prompt}} {{name}} contains no documents, which {{{option}}} adds: use one of them",
+            name=options.prompt,
+        )
 
 
 def _check_training(recipe: RecipeDefinition, trainer: str) -> None:

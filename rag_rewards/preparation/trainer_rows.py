@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -75,26 +76,23 @@ def trainer_row(
     index: int = 0,
     has_tools: bool = False,
 ) -> dict[str, Any]:
-    """Return a row in the form of a trainer.
+    """Return a row in the form of a trainer, or of this package for "none".
+
+    Raises KeyError for an unknown trainer.
 
     source, split, index  the data set, its split, and the number of the row in the file
     has_tools             whether the policy calls the tool `search` (NeMo Gym)
     """
-    match TRAINERS[trainer].rows if trainer in TRAINERS else "":
-        case "verl":
-            return verl(chat, fields, source, split, index)
-        case "openrlhf":
-            return openrlhf(chat, fields)
-        case "skyrl":
-            return skyrl(chat, fields, source)
-        case "nemo-gym":
-            return nemo_gym(chat, fields, has_tools)
-        case "ms-swift":
-            return ms_swift(chat, fields)
-        case "trl":
-            return trl(chat, fields)
-        case _:
-            return plain(chat, fields)
+    write: dict[str, Callable[[Chat, Fields], dict[str, Any]]] = {
+        "none": plain,
+        "trl": trl,
+        "ms-swift": ms_swift,
+        "openrlhf": openrlhf,
+        "skyrl": partial(skyrl, source=source),
+        "nemo-gym": partial(nemo_gym, has_tools=has_tools),
+        "verl": partial(verl, source=source, split=split, index=index),
+    }
+    return write["none" if trainer == "none" else TRAINERS[trainer].rows](chat, fields)
 
 
 def trl(chat: Chat, fields: Fields) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from command_line import card_of, read_rows
 from processes import WAIT_SECONDS
 
 from rag_rewards import __version__
-from rag_rewards.preparation.options import presets
+from rag_rewards.preparation.options import PrepareOptions, presets
+from rag_rewards.report.progress import TerminalBar
 from rag_rewards.signature import Signature
 from rag_rewards.text.normalize import squad
 
@@ -463,12 +464,24 @@ def test_control_characters_of_rows_are_not_printed(cli, hotpotqa, tmp_path):
     card_of(out)
 
 
+def test_optional_arguments_are_taken_by_keyword():
+    """The sixth positional argument was `split` in 0.7.0."""
+    with pytest.raises(TypeError, match="positional arguments"):
+        PrepareOptions("hotpotqa", "in.json", "out.jsonl", "arena", "trl", "dev")
+
+
 def test_progress(cli, hotpotqa, tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("rag_rewards.cli.prepare"), "shows_progress", lambda: True)
+    shown = []
+    monkeypatch.setattr(TerminalBar, "show", lambda _, done, text: shown.append((done, text)))
     source = hotpotqa([facts(i) for i in range(600)])
     out = tmp_path / "out.jsonl"
     cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
     assert len(read_rows(out)) == 600
+    assert [text.split()[0] for _, text in shown] == ["reading"] * 2 + ["writing"] * 2
+    positions = [done for done, _ in shown]
+    size = source.stat().st_size
+    assert 0 < positions[0] < positions[1] <= size < positions[2] < positions[3] <= 2 * size
 
 
 def test_without_pyarrow_the_extra_is_named(cli, hotpotqa, tmp_path, monkeypatch):
@@ -483,10 +496,11 @@ def test_without_pyarrow_the_extra_is_named(cli, hotpotqa, tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """Ten times as many rows need at most 16 MB more, besides the file that is mapped."""
+    """Ten times as many rows need at most 16 MB more."""
     import subprocess
     import sys
 
+    pytest.importorskip("resource")
     peaks = []
     for count in (1_000, 10_000):
         source = tmp_path / f"{count}.json"
@@ -498,13 +512,12 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
                 handle.write(("[" if i == 0 else ",") + json.dumps(row))
             handle.write("]")
         code = (
-            "import tracemalloc\n"
-            "tracemalloc.start()\n"
+            "import resource\n"
             "from rag_rewards.preparation.prepare import prepare\n"
             "from rag_rewards.preparation.options import PrepareOptions\n"
             f"prepare(PrepareOptions('hotpotqa', {str(source)!r}, {str(tmp_path / 'o.jsonl')!r}, "
             "'ctrl-rag', 'trl', noise=5))\n"
-            "print(tracemalloc.get_traced_memory()[1] >> 10)"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         done = subprocess.run(
             [sys.executable, "-c", code],

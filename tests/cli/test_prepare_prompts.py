@@ -240,6 +240,10 @@ def test_a_template_is_not_overwritten(cli, source, tmp_path):
             ["--prompt", "closed-book", "--noise", "3"],
             "--prompt closed-book contains no documents, which --noise adds",
         ),
+        (
+            ["-r", "search-r1", "--noise", "3"],
+            "the prompt of search-r1 contains no documents: leave out --noise",
+        ),
     ],
 )
 def test_unusable_prompts(cli, source, tmp_path, options, message):

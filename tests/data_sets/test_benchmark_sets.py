@@ -65,37 +65,37 @@ def pool_file(tmp_path):
 
 def test_ragqa(tmp_path, pool_file):
     path = write(tmp_path / "musique.jsonl", [RAGQA, RAGQA | {"id": "2", "ground_truth": "Rhône"}])
-    pool = DocumentPool(str(pool_file))
-    first, second = read("ragqa", path, pool=pool)
-    assert [document.text for document in first.documents[:2]] == ["Text 7.", "Text 3."]
-    assert len({document.text for document in first.documents}) == 30
-    assert (first.supporting, first.answerable, first.ranked) == ((0, 1), True, False)
-    assert first.answers == (("Seine", "the Seine"),)
-    assert second.answers == (("Rhône",),)
-    # The sample of the other documents depends on the question and on the seed.
-    assert first.documents != second.documents
-    assert read("ragqa", path, pool=pool) == [first, second]
-    assert read("ragqa", path, pool=pool, seed=1)[0].documents != first.documents
-    assert len(read("ragqa", path, pool=pool, top=0)[0].documents) == 52
-    assert len(read("ragqa", path, pool=pool, top=1)[0].documents) == 2
+    with DocumentPool(str(pool_file)) as pool:
+        first, second = read("ragqa", path, pool=pool)
+        assert [document.text for document in first.documents[:2]] == ["Text 7.", "Text 3."]
+        assert len({document.text for document in first.documents}) == 30
+        assert (first.supporting, first.answerable, first.ranked) == ((0, 1), True, False)
+        assert first.answers == (("Seine", "the Seine"),)
+        assert second.answers == (("Rhône",),)
+        # The sample of the other documents depends on the question and on the seed.
+        assert first.documents != second.documents
+        assert read("ragqa", path, pool=pool) == [first, second]
+        assert read("ragqa", path, pool=pool, seed=1)[0].documents != first.documents
+        assert len(read("ragqa", path, pool=pool, top=0)[0].documents) == 52
+        assert len(read("ragqa", path, pool=pool, top=1)[0].documents) == 2
 
 
 def test_the_documents_of_ragqa_are_sampled_uniformly(tmp_path, pool_file):
     path = write(tmp_path / "rows.jsonl", [RAGQA | {"id": n} for n in range(400)])
-    pool = DocumentPool(str(pool_file))
-    counts = Counter(
-        d.text for gold in read("ragqa", path, pool=pool, top=27) for d in gold.documents[2:]
-    )
+    with DocumentPool(str(pool_file)) as pool:
+        counts = Counter(
+            d.text for gold in read("ragqa", path, pool=pool, top=27) for d in gold.documents[2:]
+        )
     assert len(counts) == 50
     assert all(150 < count < 250 for count in counts.values())  # the mean is 200, the deviation 10
 
 
 def test_ragqa_without_the_text_of_a_document(tmp_path, pool_file):
     path = write(tmp_path / "rows.jsonl", [RAGQA | {"golden_doc": ["x"]}])
-    pool = DocumentPool(str(pool_file))
-    assert read("ragqa", path, pool=pool) == [
-        Problem("a document is not in the document pool", "x")
-    ]
+    with DocumentPool(str(pool_file)) as pool:
+        assert read("ragqa", path, pool=pool) == [
+            Problem("a document is not in the document pool", "x")
+        ]
     with pytest.raises(OptionError, match="set document_pool to its file"):
         read("ragqa", path)
     [gold] = read("ragqa", path, requires_documents=False)
@@ -106,8 +106,11 @@ def test_ragqa_without_the_text_of_a_document(tmp_path, pool_file):
     ("text", "message"),
     [
         ('{"a": "x", "b": 7}', "document 'b' must be text, found int"),
-        ('{"a": "x", "b": "y', "is incomplete: it ends inside its documents"),
-        ('{"a": "\xff"}', "document 'a': .*utf-8"),
+        (
+            '{"a": "x", "b": "y',
+            "is incomplete: it ends after 1 complete documents. Download it again",
+        ),
+        ('{"a": "\xff"}', "is not UTF-8 text .*: convert it to UTF-8"),
         ("nonsense", "is not a JSON object"),
         ('["a"]', "is not a JSON object"),
         ('{"a": "x"} {"b": "y"}', "is not JSON: Extra data"),
@@ -117,7 +120,7 @@ def test_a_broken_document_pool(tmp_path, text, message):
     path = tmp_path / "pool.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError, match=message):
-        [DocumentPool(str(path)).text(name) for name in "ab"]
+        DocumentPool(str(path))
     with pytest.raises(UsageError, match=r"cannot read .*: No such file"):
         DocumentPool(str(tmp_path / "none"))
 
@@ -125,11 +128,25 @@ def test_a_broken_document_pool(tmp_path, text, message):
 def test_a_compressed_document_pool(tmp_path, pool_file):
     packed = tmp_path / "pool.json.gz"
     packed.write_bytes(gzip.compress(pool_file.read_bytes()))
-    pool = DocumentPool(str(packed))
-    assert pool.text("7") == TEXTS["7"]
+    with DocumentPool(str(packed)) as pool:
+        assert pool.text("7") == TEXTS["7"]
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(UsageError, match=r"pool\.json\.gz is cut off: .*; download it again"):
         DocumentPool(str(packed))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device")
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_the_texts_of_a_document_pool_on_a_full_disk(tmp_path, monkeypatch, size):
+    path = tmp_path / "pool.json"
+    path.write_text(json.dumps({"a": "x" * size}))
+    full = open("/dev/full", "w+b")  # noqa: SIM115 (closed by the pool)
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
+    with (
+        pytest.raises(UsageError, match=r"No space left on device.*set TMPDIR"),
+        DocumentPool(str(path)) as pool,
+    ):
+        pool.text("a")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file that cannot be read")

@@ -11,6 +11,7 @@ from constructed_rows import ALCE, CRAG, HOTPOTQA, MUSIQUE, NQ, TRUST_ALIGN, WIK
 import rag_rewards as rr
 from rag_rewards.preparation.options import PrepareOptions
 from rag_rewards.preparation.prepare import prepare
+from rag_rewards.preparation.trainer_rows import trainer_row
 from rag_rewards.recipes import RECIPES, recipe
 from rag_rewards.recipes.sample import models_needed
 from rag_rewards.rollout import Evidence, LogProbs, MaskedAnswers, Rollout
@@ -156,6 +157,11 @@ def test_right_answers_have_higher_rewards(tmp_path, name, trainer):
     for each in REAL[name][1]:
         output = str(tmp_path / f"{each}.{suffix}")
         assert check(PrepareOptions(name, source, output, each, trainer)) == len(CONSTRUCTED[name])
+
+
+def test_an_unknown_trainer_has_no_rows():
+    with pytest.raises(KeyError, match="nope"):
+        trainer_row("nope", [], {"id": "1"}, source="nq")
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)

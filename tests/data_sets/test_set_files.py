@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import os
 import re
 
 import pytest
@@ -106,14 +107,16 @@ VALUES = st.recursive(
 @budget(200)
 @given(st.data())
 def test_arrays_against_the_json_module(tmp_path_factory, data):
-    """Values include NaN, large integers and halves of surrogate pairs."""
+    """Chunks have any size. Values include NaN, large integers and halves of surrogate pairs."""
     rows = data.draw(st.lists(st.dictionaries(TEXTS, VALUES), max_size=5))
     text = json.dumps(rows, indent=data.draw(indents))
     if not re.search(r"\\u[dD][89a-fA-F]", text):
         text = json.dumps(rows, ensure_ascii=data.draw(st.booleans()))
     path = write(tmp_path_factory.mktemp("rows"), text)
     expected = list(enumerate(map(text_or_problem, json.loads(text)), start=1))
-    assert repr(read(path)) == repr(expected)  # 1 is not 1.0, and NaN is NaN
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_array, "CHUNK", data.draw(st.integers(1, 50)))
+        assert repr(read(path)) == repr(expected)  # 1 is not 1.0, and NaN is NaN
 
 
 indents = st.sampled_from([None, 1])
@@ -128,19 +131,21 @@ def test_numbers_against_the_json_module(tmp_path, numeral):
     assert repr(row["a"]) == repr(json.loads(numeral))
 
 
-def test_standard_arrays_are_not_loaded_whole(tmp_path, monkeypatch):
-    rows = [{"a": "\U0001f989" * n, "b": [2**80, -(2**63) + 1, 1e308, -0.0]} for n in range(9)]
+@pytest.mark.parametrize("chunk", [1, 5, 11, 12, 13, 64, 1 << 16])
+def test_standard_arrays_are_not_loaded_whole(tmp_path, monkeypatch, chunk):
+    rows = [{"a": "\U0001f989" * n, "b": [2**63 - 1, -(2**63) + 1, 1e308, -0.0]} for n in range(9)]
+    monkeypatch.setattr(json_array, "CHUNK", chunk)
     monkeypatch.setattr(json_array, "LARGEST_WHOLE", 0)
     path = write(tmp_path, json.dumps(rows))
     assert read(path) == list(enumerate(rows, start=1))
 
 
-@pytest.mark.parametrize("value", ["NaN", "-Infinity", '"\\ud83d"'])
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400", str(2**63), '"\\ud83d"'])
 def test_the_size_limit_of_arrays_that_are_loaded_whole(tmp_path, monkeypatch, value):
     path = write(tmp_path, f'[{{"a": 1}}, {{"a": {value}}}]')
     assert [number for number, _ in read(path)] == [1, 2]
     monkeypatch.setattr(json_array, "LARGEST_WHOLE", 10)
-    with pytest.raises(UsageError, match="is not standard JSON"):
+    with pytest.raises(UsageError, match="row 2 or a row near it is not standard JSON"):
         read(path)
 
 
@@ -149,17 +154,22 @@ def test_the_depth_limit_of_elements(tmp_path, opening, closing):
     def nested(depth):
         return f'[{{"a": 1}}, {opening * depth}0{closing * depth}]'
 
-    assert [number for number, _ in read(write(tmp_path, nested(500)))] == [1, 2]
-    with pytest.raises(UsageError, match="a row is nested too deeply"):
-        read(write(tmp_path, nested(100_000)))
+    assert [number for number, _ in read(write(tmp_path, nested(1_000)))] == [1, 2]
+    for depth in (1_001, 1_000_000):
+        with pytest.raises(UsageError, match="row 2 is nested more than 1,000 levels deep"):
+            read(write(tmp_path, nested(depth)))
 
 
-@pytest.mark.parametrize("ascii", [True, False])
+DAMAGE = r"is incomplete: it|is cut off: |is damaged: |is not UTF-8|is empty"
+
+
+@pytest.mark.parametrize("chunk", [3, 1 << 20])
 @COMPRESSED
-def test_an_incomplete_array_is_an_error(tmp_path, ascii, compress):
-    whole = compress(json.dumps(ROWS, ensure_ascii=ascii).encode())
+def test_an_incomplete_array_is_an_error(tmp_path, monkeypatch, chunk, compress):
+    monkeypatch.setattr(json_array, "CHUNK", chunk)
+    whole = compress(json.dumps(ROWS, ensure_ascii=chunk == 3).encode())
     for end in range(20 if compress is not bytes else 1, len(whole)):
-        with pytest.raises(UsageError, match=r"incomplete|not UTF-8|is empty"):
+        with pytest.raises(UsageError, match=DAMAGE):
             read(write(tmp_path, whole[:end]))
 
 
@@ -167,8 +177,10 @@ KEYED = {"10": ROWS[0], "2": {"id": "own"}, "33": ROWS[1]}
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_an_object_of_rows(tmp_path, indent):
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 16])
+def test_an_object_of_rows(tmp_path, monkeypatch, chunk, indent):
     """The name of a row becomes its id, unless it has one."""
+    monkeypatch.setattr(json_array, "CHUNK", chunk)
     expected = [(1, {"id": "10"} | ROWS[0]), (2, {"id": "own"}), (3, {"id": "33"} | ROWS[1])]
     assert read(write(tmp_path, json.dumps(KEYED, indent=indent))) == expected
     nan = KEYED | {"4": {"a": float("nan"), "b": 1}}
@@ -179,7 +191,7 @@ def test_an_object_of_rows(tmp_path, indent):
 def test_an_incomplete_object_of_rows_is_an_error(tmp_path, compress):
     whole = compress(json.dumps(KEYED, ensure_ascii=False).encode())
     for end in range(20 if compress is not bytes else 1, len(whole)):
-        with pytest.raises(UsageError, match=r"incomplete|not UTF-8|is empty"):
+        with pytest.raises(UsageError, match=DAMAGE):
             read(write(tmp_path, whole[:end]))
 
 
@@ -200,14 +212,16 @@ def test_incomplete_json_lines_are_an_error(tmp_path):
         (b"<!DOCTYPE html><html>", "is a web page"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "Git LFS pointer"),
         (b"question,answer\n", "neither JSON lines, a JSON array nor Parquet"),
-        (b'[{"a": 1}, nonsense, ' + b" " * 50 + b'{"b": 2}]', "is not JSON"),
-        (b'[{"a": 1} {"a": "' + b"x" * 50 + b'"}} ]', "is not JSON"),
-        (b'[{"a": 1}] [{"a": 2}]', "is not JSON: Extra data"),
-        (b'{"data": [{"a": 1}], }', "is not JSON"),
+        (b'[{"a": 1}, nonsense, ' + b" " * 50 + b'{"b": 2}]', "row 2 is not JSON"),
+        (b'[{"a": 1} {"a": "' + b"x" * 50 + b'"}} ]', "row 2 is not JSON"),
         (
-            b'[{"a": NaN}, ' + b"[" * 100_000 + b"]" * 100_000 + b"]",
-            "nested too deeply|recursion",
+            b'[{"a": 1},{"b": 2}',
+            "incomplete: it ends after 2 complete rows and 18 bytes. Download it",
         ),
+        ('[{"a": 1}]'.encode("utf-16"), "is not UTF-8 text .*: convert it to UTF-8"),
+        (b'[{"a": 1}] [{"a": 2}]', "row 2 is not JSON: Extra data"),
+        (b'{"data": [{"a": 1}], }', "row 2 is not JSON"),
+        (b'[{"a": NaN}, ' + b"[" * 100_000 + b"]" * 100_000 + b"]", "row 1 is not JSON: maximum"),
         (b'[{"a": 1}, ' + b"1" * 5_000 + b"]", "row 2 is not JSON: Exceeds the limit"),
         (b'[{"a": "\xff\xfe' + b"x" * 50 + b'"}]', "is not UTF-8 text"),
     ],
@@ -217,8 +231,18 @@ def test_files_in_other_formats(tmp_path, data, message):
         read(write(tmp_path, data))
 
 
+def test_a_record_without_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_array, "LARGEST_ELEMENT", 5_000)
+    monkeypatch.setattr(json_array, "CHUNK", 1_000)
+    path = write(tmp_path, '[{"a": "' + "x" * 50_000)
+    with pytest.raises(UsageError, match="row 1 has no end within"):
+        read(path)
+
+
+@pytest.mark.parametrize("chunk", [1, 6, 12, 40])
 @pytest.mark.parametrize("half", ["\\ud83d", "\\uDC00 and on", "\\udbff\\ud83d"])
-def test_half_of_a_surrogate_pair_is_a_problem(tmp_path, half):
+def test_half_of_a_surrogate_pair_is_a_problem(tmp_path, monkeypatch, half, chunk):
+    monkeypatch.setattr(json_array, "CHUNK", chunk)
     rows = f'{{"a": "{half}"}}, {{"a": "\\ud83e\\udd89"}}'
     (_, problem), (_, owl) = read(write(tmp_path, f"[{rows}]"))
     assert problem.reason == "not JSON"
@@ -236,12 +260,23 @@ def test_missing_and_irregular_files(tmp_path):
             Records(path)
 
 
-def test_position(tmp_path):
-    path = write(tmp_path, lines([{"a": "x" * 100}] * 1_000))
+@pytest.mark.parametrize("form", [lines, json.dumps])
+def test_position(tmp_path, form):
+    path = write(tmp_path, form([{"a": "x" * 100}] * 3_000))
     with Records(str(path)) as records:
-        for _ in records:
-            pass
+        positions = [records.position() for _ in records]
+        assert positions[0] < positions[1_500] < positions[-1]
         assert records.position() == records.size == path.stat().st_size
+
+
+def test_an_array_that_another_process_cuts_off(tmp_path):
+    path = write(tmp_path, json.dumps([{"a": "x" * 100}] * 3_000))
+    with Records(str(path)) as records:
+        rows = iter(records)
+        next(rows)
+        os.truncate(path, 10)
+        with pytest.raises(UsageError, match=r"in\.json shrank from"):
+            list(rows)
 
 
 def test_records_can_be_read_again(tmp_path):
