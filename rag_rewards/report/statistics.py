@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
-from statistics import correlation as pearson
+from operator import mul
 from typing import Any
 
 import msgspec
@@ -186,24 +186,43 @@ def correlation(first: Sequence[float | None], second: Sequence[float | None]) -
     (1.0, None)
     """
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
-    if len(pairs) < 2:
+    return _product(*map(_standardized, zip(*pairs, strict=True))) if pairs else None
+
+
+def _standardized(values: Sequence[float]) -> list[float] | None:
+    """Return the values with mean 0 and sum of squares 1; None if they are constant."""
+    unit = overflow_unit(values)
+    center, std = mean_std([value / unit for value in values])
+    if std < 1e-12:
         return None
-    xs, ys = (_scaled(column) for column in zip(*pairs, strict=True))
-    if min(mean_std(xs)[1], mean_std(ys)[1]) < 1e-12:
+    length = std * math.sqrt(len(values))
+    return [(value / unit - center) / length for value in values]
+
+
+def _product(first: Sequence[float] | None, second: Sequence[float] | None) -> float | None:
+    """Return the correlation of two columns from `_standardized`."""
+    if first is None or second is None:
         return None
-    return round(pearson(xs, ys), 6)
+    return round(math.fsum(map(mul, first, second)), 6)
 
 
 def _matrix(columns: Columns) -> list[list[float | None]]:
-    pairs = combinations_with_replacement(columns, 2)
-    values = {pair: correlation(*(columns[name] for name in pair)) for pair in pairs}
-    values |= {(b, a): value for (a, b), value in values.items()}
+    """Return the correlation of each pair of columns.
+
+    Columns are standardized once, and again only for a pair that lacks values in different rows.
+    """
+    missing: dict[str, list[int]] = {}
+    standard: dict[str, list[float] | None] = {}
+    for name, column in columns.items():
+        missing[name] = [i for i, value in enumerate(column) if value is None]
+        present = [value for value in column if value is not None]
+        standard[name] = _standardized(present) if present else None
+    values = {}
+    for a, b in combinations_with_replacement(columns, 2):
+        same = missing[a] == missing[b]
+        value = _product(standard[a], standard[b]) if same else correlation(columns[a], columns[b])
+        values[a, b] = values[b, a] = value
     return [[values[a, b] for b in columns] for a in columns]
-
-
-def _scaled(values: Sequence[float]) -> list[float]:
-    unit = overflow_unit(values)
-    return [value / unit for value in values]
 
 
 def _grouped(values: Sequence[float | None], groups: Iterable[Sequence[int]]) -> list[list[float]]:

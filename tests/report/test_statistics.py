@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -46,6 +47,30 @@ def test_few_values_are_counted_by_value_and_many_in_bins() -> None:
 )
 def test_an_empty_or_constant_distribution_has_a_message(values: list[Any], message: str) -> None:
     assert message in distribution("x", values).runs[0].message
+
+
+@pytest.mark.parametrize("other", [[3.0, 1.0, 2.0, None], [3.0, None, 2.0, 1.0]])
+def test_columns_are_standardized_once(
+    monkeypatch: pytest.MonkeyPatch, other: list[float | None]
+) -> None:
+    """A pair that lacks values in different rows is standardized again."""
+    module = import_module("rag_rewards.report.statistics")
+    lengths: list[int] = []
+    standardize = module._standardized
+    monkeypatch.setattr(
+        module, "_standardized", lambda values: lengths.append(len(values)) or standardize(values)
+    )
+    rewards = [1.0, 2.0, 4.0, None]
+    rows = [
+        make_row(i, reward, components={"a": reward, "b": value})
+        for i, (reward, value) in enumerate(zip(rewards, other, strict=True))
+    ]
+    matrix = statistics_of(rows).matrix
+    assert matrix[0][:2] == [1.0, 1.0]
+    assert matrix[0][2] == matrix[2][1] == correlation(rewards, other)
+    is_equal = other[-1] is None
+    assert lengths[:3] == [3] * 3
+    assert (len(lengths) == 5) == is_equal  # two of the comparison above
 
 
 def test_correlation_against_the_textbook() -> None:
