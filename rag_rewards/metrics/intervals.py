@@ -181,6 +181,7 @@ def _at_least() -> list[int]:
 
 
 _AT_LEAST = _at_least()
+_DIGIT_VALUES = bytes.maketrans(b"01", b"\0\1")
 
 
 def poisson_weights(rng: random.Random, units: int) -> list[float]:
@@ -198,9 +199,13 @@ def poisson_weights(rng: random.Random, units: int) -> list[float]:
         least.append(exceeds)
     one, two, three, four, five, six, seven = least
     digits = (one ^ two ^ three ^ four ^ five ^ six ^ seven, two ^ four ^ six, four)
-    ones, twos, fours = (f"{digit:0{units}b}".encode()[::-1] for digit in digits)
-    zero = 7 * ord("0")
-    return [a + 2.0 * b + 4.0 * c - zero for a, b, c in zip(ones, twos, fours, strict=True)]
+    ones, twos, fours = (_one_byte_per_bit(digit, units) for digit in digits)
+    return list(map(float, (ones + 2 * twos + 4 * fours).to_bytes(units, "little")))
+
+
+def _one_byte_per_bit(bits: int, count: int) -> int:
+    """Return an integer whose byte i is bit i, so that the sums of all units are one addition."""
+    return int.from_bytes(f"{bits:0{count}b}".encode().translate(_DIGIT_VALUES), "big")
 
 
 def interval(values: Sequence[float | None], level: float = LEVEL) -> Interval | None:
