@@ -21,7 +21,6 @@ LAYERS = [
         "report.terminal",
         "errors",
         "settings",
-        "removed_options",
         "trainers",
         "scripts.packages",
         "scripts.model_types",

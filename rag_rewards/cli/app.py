@@ -183,8 +183,16 @@ OUTPUTS = (
 """The options that name a file to write."""
 SOURCES = ("IN", "--questions", "--exclude", "--noise-from")
 """The arguments that name files to read, folders, patterns or URLs."""
-NAMES = ("--recipe", "--columns", "--metrics", "--by", "--label", "--title", "--id")
+NAMES = (
+    *("--recipe", "--columns", "--metrics", "--by", "--label", "--title", "--id"),
+    *("--backend", "--device", "--judge-model"),
+)
 """The options whose values are names of other things than files, or any text."""
+MODEL_FILES = (
+    *("model", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity"),
+    "prompt_template",
+)
+"""The settings of models that name a file or folder to read."""
 
 
 def refuse_overwritten_inputs(
@@ -195,22 +203,29 @@ def refuse_overwritten_inputs(
     Every argument that names an existing file counts as an input, unless it is one of `OUTPUTS` or
     `NAMES`, or has a closed set of values.
     """
+    values = {
+        argument.name: [token.value for token in argument.tokens if token.value]
+        for argument in arguments
+    }
+    recipes, models = _recipes_and_models(values.get("--config", []), values.get("--set", []))
     outputs: dict[str, str | None] = {"standard_output": "-"}
-    inputs: list[str] = []
+    outputs["judge_cache"] = models.get("judge_cache")
+    inputs = [path for key in MODEL_FILES if (path := models.get(key)) and isfile(path)]
     for argument in arguments:
-        values = [token.value for token in argument.tokens if token.value]
-        if argument.name in OUTPUTS and values:
-            outputs[argument.name.removeprefix("--").replace("-", "_")] = values[-1]
+        texts = values[argument.name]
+        if argument.name in OUTPUTS and texts:
+            outputs[argument.name.removeprefix("--").replace("-", "_")] = texts[-1]
         elif argument.name in SOURCES:
-            inputs += values
+            inputs += texts
         else:
             if argument.name == "--set":
-                values = [value.partition("=")[2] for value in values]
-            configs = filter(isfile, values if argument.name == "--config" else ())
-            values += chain.from_iterable(map(_references_in, configs))
-            files = chain.from_iterable(map(_files_of_object, values))
+                pairs = (text.partition("=") for text in texts)
+                texts = [value for key, _, value in pairs if not key.strip().startswith("models.")]
+            elif argument.name == "--config":
+                texts = [*texts, *recipes]
+            files = chain.from_iterable(map(_files_of_object, texts))
             is_name = argument.name in NAMES or get_origin(argument.hint) is Literal
-            inputs += filter(isfile, files if is_name else chain(values, files))
+            inputs += filter(isfile, files if is_name else chain(texts, files))
     if commands[:1] == ("init",):  # it writes new files to a folder, which can contain its inputs
         outputs = {}
     if inputs and outputs:
@@ -219,17 +234,23 @@ def refuse_overwritten_inputs(
         refuse_overwriting(outputs, inputs)
 
 
-def _references_in(config: str) -> list[str]:
-    """Return the recipes and the files of models that a configuration names.
+def _recipes_and_models(
+    configs: list[str], pairs: list[str]
+) -> tuple[list[str], dict[str, str | None]]:
+    """Return the recipes that a configuration names, and the settings of models of a command.
 
     An invalid file has its error later. It must be regular, because a pipe can be read only once.
     """
-    from rag_rewards.cli.recipe_options import read_config  # takes time to import
+    config = next((Path(each) for each in reversed(configs) if isfile(each)), None)
+    if config is None and not pairs:
+        return [], {}
+    from rag_rewards.cli.recipe_options import RecipeOptions  # takes time to import
 
+    options = RecipeOptions(config=config, set=pairs)
     with suppress(UsageError):
-        spec, models = read_config(Path(config))
-        return list(map(str, (*spec.recipes, *models.values())))
-    return []
+        recipes = options.spec(required=False).recipes
+        return list(map(str, recipes)), options.models
+    return [], {}
 
 
 def _files_of_object(reference: str) -> tuple[str, str]:

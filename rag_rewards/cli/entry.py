@@ -107,14 +107,20 @@ def _run(arguments: list[str]) -> int:
 
 def _removed_option(error: UnknownOptionError, command: str) -> str:
     """Return the message for an option that an earlier version had, "" for another one."""
-    from rag_rewards.removed_options import removed_option  # takes time to import
+    from rag_rewards.cli.removed_options import removed_option  # takes time to import
 
     option = (error.token.keyword or error.token.value).partition("=")[0]
     name = option.lstrip("-").replace("-", "_")
+    if command in WITHOUT_MODELS and name in (*MODEL_SETTINGS, "attention"):
+        return ""  # the command never had this option
     if name in MODEL_SETTINGS:
-        return f"there is no option {option} since version 0.8.0: use {flag(name)}=VALUE"
+        place = flag(name, command)
+        instead = f"{place}=VALUE" if place.startswith("--") else place
+        return f"there is no option {option} since version 0.8.0: use {instead}"
     removed = removed_option(name, command)
-    return removed.message(lambda key: option if key == name else flag(key)) if removed else ""
+    if removed is None:
+        return ""
+    return removed.message(lambda key: option if key == name else flag(key, command))
 
 
 _FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}
@@ -126,6 +132,8 @@ MODEL_SETTINGS = frozenset(
     )
 )
 """The fields of `ModelSettings`, whose module takes time to import."""
+WITHOUT_MODELS = frozenset(("recipes", "replay", "report", "doctor", "prepare"))
+"""The commands that use no models."""
 
 
 def flag(name: str, command: str = "") -> str:
@@ -133,7 +141,11 @@ def flag(name: str, command: str = "") -> str:
 
     >>> flag("judge_model"), flag("passes"), flag("dtype"), flag("document_form", "prepare")
     ('--judge-model', '--pass', '--set models.dtype', '--document-form')
+    >>> flag("dtype", "evaluate")
+    '`models.dtype` in the file of --config'
     """
+    if name in MODEL_SETTINGS and command == "evaluate":  # it has no recipe, and so no --set
+        return f"`models.{name}` in the file of --config"
     if name in MODEL_SETTINGS and command != "prepare":
         return f"--set models.{name}"
     return _FLAGS.get(name, "--" + name.replace("_", "-"))

@@ -8,6 +8,7 @@ from cyclopts import App
 from cyclopts.help import DefaultFormatter, HelpPanel
 from cyclopts.utils import is_option_like
 from rich.console import Console, ConsoleOptions
+from rich.text import Text
 
 from rag_rewards.cli.app import COMMANDS, HELP_ALL
 
@@ -20,13 +21,17 @@ def complete_help(app: App, name: str, *, shows_all: bool) -> None:
     app = app[name]
     text = (getdoc(app.default_command) or "").partition("\n\nParameters\n")[0]
     app.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-    if (names := COMMANDS[name].options.split()) and not shows_all:
-        app.help_formatter = _MainOptions(names)
+    names = [] if shows_all else COMMANDS[name].options.split()
+    app.help_formatter = _OptionsFormatter(names)
+    if names:
         app.help_epilogue = f"{app.help_epilogue}\n\nAll options: rag-rewards {name} {HELP_ALL}"
 
 
-class _MainOptions(DefaultFormatter):
-    """The usual help without some options. Arguments without a name are always shown."""
+class _OptionsFormatter(DefaultFormatter):
+    """The usual help, with each text as one paragraph.
+
+    If `names` are given, other options are left out. Arguments without a name are always shown.
+    """
 
     def __init__(self, names: list[str]) -> None:
         super().__init__()
@@ -36,7 +41,12 @@ class _MainOptions(DefaultFormatter):
         entries = [
             entry
             for entry in panel.entries
-            if self._names.intersection(entry.names) or not any(map(is_option_like, entry.names))
+            if not self._names
+            or self._names.intersection(entry.names)
+            or not any(map(is_option_like, entry.names))
         ]
+        for entry in entries:  # docstrings have line breaks
+            text = entry.description.primary_renderable
+            entry.description.primary_renderable = Text(" ".join(text.plain.split()))
         if entries:
             super().__call__(console, options, panel.copy(entries=entries))

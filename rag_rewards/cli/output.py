@@ -68,6 +68,9 @@ _FLAGS = {
     "judge": "--judge URL --judge-model NAME",
     "sort": "--sort",
     "columns": "--columns",
+    "truncate": "--set models.truncate=true",
+    "document_form": "--set models.document_form=TEMPLATE",
+    "document_separator": "--set models.document_separator=TEXT",
 }
 
 
@@ -78,6 +81,8 @@ def with_flags(message: str) -> str:
     'logprobs: missing; add `full`, or pass --model PATH'
     >>> with_flags("Set the option columns to answers=gold")
     'Pass --columns answers=gold'
+    >>> with_flags("too long; set the option `truncate`, which drops documents")
+    'too long; pass --set models.truncate=true, which drops documents'
     """
     return _OPTION.sub(
         lambda match: f"{'Pass' if match[0][0] == 'S' else 'pass'} {_FLAGS[match[1]]}", message

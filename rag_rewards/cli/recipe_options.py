@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.loading import RecipeSpec
+from rag_rewards.models.model_options import read_options
 
 MODELS = "models"
 """The field of a --config file with the settings of models, and their first key in --set."""
@@ -27,8 +28,9 @@ class RecipeOptions:
     recipe: Annotated[str | None, Parameter(alias="-r")] = None
     """Use this recipe: a name, or your own recipe as `module:name` or `path/file.py:name`."""
     set: Sequence[str] = ()
-    """Change a setting, as KEY=VALUE with a dotted key: `accuracy.metric=f1`. Settings of models
-    begin with `models`: `models.dtype=float32` (docs/models.md lists them). Repeatable."""
+    """Change a setting, as KEY=VALUE with a dotted key: `accuracy.metric=f1`. In commands with
+    models, their settings begin with `models`: `models.dtype=float32` (docs/models.md lists them).
+    Repeatable."""
     config: Path | None = None
     """Read settings from this YAML file. It can also contain `recipe`, `hardened`, `stages` and
     `models`."""
@@ -43,10 +45,24 @@ class RecipeOptions:
     @property
     def models(self) -> dict[str, Any]:
         """The settings of models; --set takes precedence over --config."""
-        pairs = [
-            pair.removeprefix(MODEL_PREFIX) for pair in self.set if pair.startswith(MODEL_PREFIX)
-        ]
-        return with_line_breaks({**self._content[1], **dict(map(_key_and_text, pairs))})
+        changes = {
+            key.removeprefix(MODEL_PREFIX): None if text.strip() == "null" else text
+            for key, text in map(_key_and_text, self._model_pairs)
+        }
+        given = dict.fromkeys(changes) | read_options(changes, MODEL_PREFIX)
+        return with_line_breaks(self._content[1] | given)
+
+    @property
+    def _model_pairs(self) -> list[str]:
+        return [pair for pair in self.set if pair.startswith(MODEL_PREFIX)]
+
+    def refuse_models(self, command: str) -> None:
+        """Raise OptionError if --set has a setting of models, which this command does not use."""
+        for pair in self._model_pairs:
+            key, _ = _key_and_text(pair)
+            raise OptionError(
+                "{set} {key}: {command} uses no models; leave it out", key=key, command=command
+            )
 
     def spec(self, *, required: bool = True) -> RecipeSpec:
         """Return the recipe as plain data; --set takes precedence over --config.
@@ -116,7 +132,7 @@ def read_config(path: Path) -> tuple[RecipeSpec, dict[str, Any]]:
         for recipe in spec.recipes:
             if not isinstance(recipe, (str, Mapping, type(None))):
                 raise UsageError(f"recipe must be a name or module:name, found {recipe!r}")
-        return spec, dict(models)
+        return spec, read_options(models, MODEL_PREFIX)
     except OptionError as error:
         raise OptionError(f"{{path}}: {error.template}", path=path, **error.values) from None
     except UsageError as error:

@@ -21,8 +21,8 @@ from rag_rewards.cli.options import (
     Recipe,
 )
 from rag_rewards.cli.output import console, print_json, print_messages
-from rag_rewards.cli.recipe_options import MODEL_PREFIX, parse_settings
-from rag_rewards.errors import OptionError, UsageError, plain
+from rag_rewards.cli.recipe_options import parse_settings
+from rag_rewards.errors import UsageError, plain
 from rag_rewards.report.terminal import titled_table
 from rag_rewards.scoring.replay import ReplayResult, RolloutChange, Variation
 from rag_rewards.scoring.replay import replay as replay_rows
@@ -58,8 +58,7 @@ def replay(
     base
         Change a setting in both runs, as KEY=VALUE. --set changes only the second run. Repeatable.
     """
-    if any(pair.startswith(MODEL_PREFIX) for pair in recipe.set):
-        raise OptionError("{set} {prefix}…: replay uses no models", prefix=MODEL_PREFIX)
+    recipe.refuse_models("replay")
     changes = recipe.spec(required=False)
     if changes.stages:
         raise UsageError(

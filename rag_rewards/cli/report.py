@@ -37,6 +37,7 @@ def report(
     """
     if not sources:
         raise UsageError("no file of rows is given: give at least one")
+    recipe.refuse_models("report")
     summary = write_report(sources, output, recipe.optional_spec(), title, columns)
     print_messages(_messages(summary, output))
     return 3 if summary.faults else 0

@@ -106,10 +106,9 @@ class Contexts:
         ids = self._encode(text)
         while (n := len(ids)) + room > most:
             if not self.truncate or not spare:
-                remedy = "the option `truncate` drops non-supporting documents"
+                remedy = "set the option `truncate`, which drops non-supporting documents"
                 if self.response_limit:
-                    remedy = f"decrease {self.response_limit}, or set `truncate`, which drops "
-                    remedy += "non-supporting documents"
+                    remedy = f"decrease {self.response_limit}, or {remedy}"
                 if self.truncate:
                     remedy = "no further document can be dropped"
                 raise DataError(
@@ -361,7 +360,7 @@ def _without(
             fault = f"is {sum(counts)} times in it" if any(counts) else "is not in it"
             raise DataError(
                 f"document {label} cannot be left out: {start}… {fault}; describe the documents in "
-                "the prompt with a Prompt or the option `document_form`",
+                "the prompt with a Prompt, or set the option `document_form`",
                 "prompt",
             )
         at = counts.index(1)

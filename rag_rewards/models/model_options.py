@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -21,7 +21,6 @@ from rag_rewards.evidence.needs import ModelKind
 from rag_rewards.evidence.protocols import EntailmentModel, Judge, Models, Policy, SimilarityModel
 from rag_rewards.models.addresses import is_url, without_credentials
 from rag_rewards.prompts import Prompt, PromptTemplate
-from rag_rewards.removed_options import removed_option
 from rag_rewards.settings import did_you_mean
 
 BACKENDS = ("transformers", "vllm", "sglang")
@@ -36,23 +35,41 @@ EXAMPLES: dict[ModelKind, str] = {
 """The option that sets each kind of model, with an example."""
 
 
-def unknown_option(key: str, names: Collection[str]) -> UsageError:
-    """Return the error for an option that is none of `names`.
+REMOVED_MODEL_OPTIONS = {
+    "attention": "remove it; the policy chooses its method of scoring, and {token_budget} limits "
+    "its memory"
+}
+"""What to do instead of an option that an earlier version had."""
+
+
+def removal(name: str, instead: str) -> OptionError:
+    """Return the error for an option that an earlier version had."""
+    return OptionError(f"there is no option {{{name}}} since version 0.8.0: {instead}")
+
+
+def unknown_option(key: str, names: Collection[str], prefix: str = "") -> UsageError:
+    """Return the error for an option that is none of `names`, in which `prefix` is before it.
 
     >>> print(unknown_option("modle", ["model"]))
     unknown option 'modle'; did you mean 'model'?
     """
-    return removed_option(key) or UsageError(f"unknown option {key!r}{did_you_mean(key, names)}")
+    if key in REMOVED_MODEL_OPTIONS:
+        removed = removal(key, REMOVED_MODEL_OPTIONS[key])
+        return OptionError(removed.template, **({key: prefix + key} if prefix else {}))
+    return UsageError(f"unknown option {prefix + key!r}{did_you_mean(key, names)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """Which models provide evidence. The command line has an option for each field."""
+    """Which models provide evidence. The command line has an option for each field.
+
+    None means that the option is not set.
+    """
 
     model: str | None = None
     """Policy that provides log-probabilities and answers: a folder or the URL of a server."""
-    backend: str = "transformers"
-    """Library that runs the policy: transformers, vllm or sglang."""
+    backend: str | None = None
+    """Library that runs the policy: transformers (the default), vllm or sglang."""
     tokenizer: str | None = None
     """Folder of the tokenizer, for a policy on a server."""
     device: str | None = None
@@ -66,18 +83,16 @@ class ModelChoice:
     judge_model: str | None = None
     """Name of the judge model at the endpoint."""
     judge_cache: str | None = None
-    """File that stores verdicts, so that no request is sent twice."""
+    """File that stores verdicts, so that no request is sent twice. No verdict is deleted; an entry
+    takes about 0.4 kB."""
 
     def options(self, settings: Mapping[str, Any] | None = None) -> ModelOptions:
         """Return the options of these models, with further settings by name.
 
-        A field of this choice that differs from its default takes precedence over a setting.
+        A field of this choice takes precedence over a setting, unless it is None.
         """
-        chosen = {
-            each.name: getattr(self, each.name)
-            for each in fields(ModelChoice)
-            if getattr(self, each.name) != each.default
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(ModelChoice)}
+        chosen = {name: value for name, value in values.items() if value is not None}
         return ModelOptions.of({**(settings or {}), **chosen})
 
 
@@ -114,11 +129,12 @@ class ModelOptions(ModelSettings, ModelChoice):
     Raises OptionError for contradictory options.
     """
 
+    backend: str = "transformers"
+    """Library that runs the policy: transformers, vllm or sglang."""
+
     def __post_init__(self) -> None:
-        for name, choices in (("backend", BACKENDS), ("judge_checks", JUDGE_CHECKS)):
-            if (value := getattr(self, name)) not in choices:
-                message = f"{{{name}}} must be one of {{choices}}, found {{value!r}}"
-                raise OptionError(message, choices=", ".join(choices), value=value)
+        for each in fields(self):
+            _check_value(each.name, getattr(self, each.name))
         self._check_policy()
         if self.judge and not self.judge_model:
             raise OptionError(
@@ -139,12 +155,6 @@ class ModelOptions(ModelSettings, ModelChoice):
             raise OptionError("{nli_tokenizer} is for a server: set {nli} to its URL")
 
     def _check_policy(self) -> None:
-        if self.token_budget is not None and self.token_budget < LEAST_TOKEN_BUDGET:
-            raise OptionError(
-                "{token_budget} must be at least {least}, found {value}",
-                least=LEAST_TOKEN_BUDGET,
-                value=self.token_budget,
-            )
         if not self.model:
             return
         if self.backend != "transformers" and self.adapter:
@@ -170,20 +180,7 @@ class ModelOptions(ModelSettings, ModelChoice):
 
         Raises UsageError for another key, and for a value of another type.
         """
-        names = [field.name for field in fields(cls)]
-        for key in options:
-            if key not in names:
-                raise unknown_option(str(key), names)
-        values = {
-            key: str(value) if isinstance(value, Path) else value
-            for key, value in options.items()
-            if value is not None
-        }
-        try:
-            return msgspec.convert(values, cls, strict=False)
-        except msgspec.ValidationError as error:
-            message, _, key = str(error).partition(" - at `$.")
-            raise OptionError(f"{{{key.rstrip('`')}}}: {message}") from None
+        return cls(**read_options(options))
 
     def for_profile(self, *, hardened: bool) -> ModelOptions:
         """Return the options for a recipe, which decide whether verdicts are checked."""
@@ -223,6 +220,54 @@ class ModelOptions(ModelSettings, ModelChoice):
             marked=self.judge_checks == "always",
         )
         return CheckedJudge(judge) if self.judge_checks == "always" else judge
+
+
+def read_options(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return options of `ModelOptions` in their types, without those that are None.
+
+    Raises UsageError for an unknown option, and for an invalid value. In its message, `prefix` is
+    before the name of the option.
+
+    >>> read_options({"token_budget": "512", "dtype": None})
+    {'token_budget': 512}
+    >>> read_options({"truncate": "maybe"}, "models.")
+    Traceback (most recent call last):
+    rag_rewards.errors.OptionError: models.truncate must be true or false, found 'maybe'
+    """
+    types = get_type_hints(ModelOptions)
+    names = [each.name for each in fields(ModelOptions)]
+    for key in options:
+        if key not in names:
+            raise unknown_option(str(key), names, prefix)
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        kind = (get_args(types[name]) or (types[name],))[0]
+        try:
+            text = str(value) if isinstance(value, Path) else value
+            values[name] = msgspec.convert(text, kind, strict=False)
+        except msgspec.ValidationError:
+            raise _invalid(name, _KINDS[kind], value, prefix) from None
+        _check_value(name, values[name], prefix)
+    return values
+
+
+_KINDS = {str: "text", int: "a whole number", bool: "true or false"}
+
+
+def _check_value(name: str, value: Any, prefix: str = "") -> None:
+    """Raise OptionError for a value that is invalid whatever the other options are."""
+    choices = {"backend": BACKENDS, "judge_checks": JUDGE_CHECKS}.get(name)
+    if choices and value not in choices:
+        raise _invalid(name, f"one of {', '.join(choices)}", value, prefix)
+    if name == "token_budget" and value is not None and value < LEAST_TOKEN_BUDGET:
+        raise _invalid(name, f"at least {LEAST_TOKEN_BUDGET}", value, prefix)
+
+
+def _invalid(name: str, kind: str, value: object, prefix: str) -> OptionError:
+    option = f"{prefix}{name}" if prefix else f"{{{name}}}"
+    return OptionError(f"{option} must be {kind}, found {{value!r}}", value=value)
 
 
 def missing_model(name: str, kind: ModelKind, verb: str = "set") -> UsageError:

@@ -14,7 +14,7 @@ import describe
 import pytest
 
 from rag_rewards.cli.entry import MODEL_SETTINGS
-from rag_rewards.removed_options import removed_option
+from rag_rewards.cli.removed_options import removed_option
 
 RELEASED = json.loads(Path(__file__).with_name("public-names.json").read_text("utf-8"))
 

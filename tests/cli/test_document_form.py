@@ -57,7 +57,7 @@ def test_line_breaks_in_a_form_are_escaped(cli, model, rows, tmp_path):
 def test_the_form_of_the_recipe_does_not_match(cli, model, rows):
     result = cli("explain", rows, "--id", "0", *options_with(model), code=2)
     assert "document 1 cannot be left out" in result.err
-    assert "`document_form`" in result.err
+    assert "pass --set models.document_form=TEMPLATE" in result.err
 
 
 def test_a_prompt_template_is_the_prompt_of_rows_without_a_prompt(cli, model, rows, tmp_path):

@@ -96,8 +96,8 @@ def test_a_row_above_the_context_length_is_an_error_or_truncated(cli, model, tmp
     (record,) = read_rows(f"{out}.errors.jsonl")
     assert record["error"]["type"] == "DataError"
     assert (
-        "more than the model's maximum of 4,096; the option `truncate` drops non-supporting "
-        "documents" in record["error"]["message"]
+        "more than the model's maximum of 4,096; set the option `truncate`, which drops "
+        "non-supporting documents" in record["error"]["message"]
     )
     result = cli(
         "score",

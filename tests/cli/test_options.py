@@ -9,13 +9,14 @@ import pytest
 from cyclopts.argument import Argument
 
 from rag_rewards.cli.app import COMMANDS, make_app
-from rag_rewards.cli.entry import MODEL_SETTINGS, flag
+from rag_rewards.cli.entry import MODEL_SETTINGS, WITHOUT_MODELS, flag
 from rag_rewards.cli.recipe_options import RecipeOptions
+from rag_rewards.cli.removed_options import REMOVED_OPTIONS
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.models.model_options import ModelChoice, ModelOptions, ModelSettings
-from rag_rewards.removed_options import REMOVED_OPTIONS
 
 REQUIRED = {
+    "explain": ("rows.jsonl", "--id", "a"),
     "init": ("trl",),
     "serve": (),
     "prepare": ("rows", "rows.jsonl", "-o", "x.jsonl", "-r", "arena"),
@@ -56,14 +57,19 @@ def test_the_help_shows_the_main_options_and_help_all_shows_all(cli, command):
     short = cli(command, "--help", code=0).out
     assert options_in(short) == main
     assert ("--help-all" in short) == (main < every)
-    assert options_in(cli(command, "--help-all", code=0).out) == every
+    whole = cli(command, "--help-all", code=0).out
+    assert options_in(whole) == every
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_has_a_help_text(command):
+def test_every_option_has_a_help_text_of_one_paragraph(cli, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    whole = cli(command, "--help-all", code=0).out
     for name, argument in arguments_of(command).items():
         if not argument.children:
-            assert (argument.parameter.help or "").endswith("."), name
+            text = argument.parameter.help or ""
+            assert text.endswith("."), name
+            assert " ".join(text.split()) in whole
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -80,7 +86,7 @@ def test_every_command_has_the_options_of_models_or_none():
         if "--model" in arguments:
             with_models.add(command)
             assert {name: arguments[name].field_info.default for name in names} == names
-    assert with_models == set(COMMANDS) - {"recipes", "replay", "report", "doctor", "prepare"}
+    assert with_models == set(COMMANDS) - WITHOUT_MODELS
 
 
 def test_the_help_groups_options(cli):
@@ -130,18 +136,52 @@ def test_a_config_file_can_have_settings_of_models_only(tmp_path):
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        ("models.token_budget=many", "--set models.token_budget: Expected `int | null`"),
-        ("models.dtyp=float32", "unknown option 'dtyp'; did you mean 'dtype'?"),
-        ("models.dtype", "--set expects KEY=VALUE, found"),
+        ("models.token_budget=many", "models.token_budget must be a whole number, found 'many'"),
+        ("models.token_budget=9", "models.token_budget must be at least 256, found 9"),
+        ("models.truncate=maybe", "models.truncate must be true or false, found 'maybe'"),
+        ("models.dtyp=float32", "unknown option 'models.dtyp'; did you mean 'dtype'?"),
+        ("models.attention=x", "there is no option models.attention since version 0.8.0"),
+        ("models.dtype", "--set expects KEY=VALUE, found 'models.dtype'"),
+        ("models.", "--set expects KEY=VALUE, found 'models.'"),
     ],
 )
 def test_invalid_settings_of_models(cli, pair, message):
     assert message in cli("audit", "-r", "arena", "--set", pair, code=2).err
 
 
-def test_settings_of_models_are_for_commands_with_models(cli, write, arena):
-    failed = cli("replay", write([arena()]), "-r", "arena", "--set", "models.dtype=x", code=2)
-    assert "replay uses no models" in failed.err
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ("{nope: 1}", "unknown option 'models.nope'"),
+        ("{dtype: 5}", "models.dtype must be text, found 5"),
+        ("{model: 123}", "models.model must be text, found 123"),
+        ("{backend: jax}", "models.backend must be one of transformers, vllm, sglang"),
+        ("{judge_retries: abc}", "models.judge_retries must be a whole number, found 'abc'"),
+        ("{attention: x}", "there is no option models.attention since version 0.8.0"),
+    ],
+)
+def test_invalid_settings_of_models_in_a_file(cli, tmp_path, models, message):
+    config = tmp_path / "config.yaml"
+    config.write_text(f"models: {models}\n")
+    error = cli("audit", "-r", "arena", "--config", config, code=2).err
+    assert f"rag-rewards: {config}: {message}" in error
+
+
+def test_an_option_with_the_default_value_takes_precedence(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("models: {backend: vllm, model: folder, adapter: other, dtype: float16}\n")
+    pairs = ["models.adapter=null", "models.dtype=null", "models.document_form=# {text}"]
+    recipe = RecipeOptions(config=config, set=[*pairs, "models.judge_model=1e3"])
+    chosen = ModelChoice(backend="transformers").options(recipe.models)
+    assert chosen == ModelOptions(model="folder", document_form="# {text}", judge_model="1e3")
+
+
+@pytest.mark.parametrize("command", ["replay", "report"])
+def test_settings_of_models_are_for_commands_with_models(cli, write, arena, tmp_path, command):
+    output = ("-o", tmp_path / "x.html") if command == "report" else ()
+    given = ("-r", "arena", *output, "--set", "models.dtype=x")
+    error = cli(command, write([arena()]), *given, code=2).err
+    assert f"--set models.dtype: {command} uses no models; leave it out" in error
 
 
 # --- removed options -----------------------------------------------------------------------------
@@ -157,13 +197,24 @@ def test_each_removed_option_has_a_message(cli, name):
     written = f"-{option}" if len(option) == 1 else f"--{option.replace('_', '-')}"
     for words in ((written, "2"), (f"{written}=2",)):
         message = cli(command, *REQUIRED.get(command, ("rows.jsonl",)), *words, code=2).err
-        assert f"there is no option {written} since version 0.8.0: " in message
+        start = f"there is no option {written} since version 0.8.0: "
+        assert start in message
+        assert re.match("(use|see|run|write|leave|multiply) ", message.partition(start)[2])
 
 
 @pytest.mark.parametrize("option", ["--progress", "--attention=plain", "--dtype", "--truncate"])
-def test_options_that_several_commands_had(cli, option):
-    message = cli("score", "rows.jsonl", "-r", "arena", option, code=2).err
-    assert f"there is no option {option.partition('=')[0]} since version 0.8.0: " in message
+@pytest.mark.parametrize("command", COMMANDS)
+def test_options_that_several_commands_had(cli, command, option):
+    """The replacement is an option of the command. Commands without models had none of them."""
+    arguments = REQUIRED.get(command, ("rows.jsonl",))
+    message = cli(command, *arguments, option, code=2).err
+    name = option.partition("=")[0]
+    if command in WITHOUT_MODELS and name != "--progress":
+        assert f"Unknown option: {name}" in message
+        return
+    _, removed, replacement = message.partition(f"there is no option {name} since version 0.8.0: ")
+    assert removed
+    assert set(re.findall("--[a-z-]+", replacement)) <= arguments_of(command).keys()
 
 
 def test_an_error_names_the_option_of_the_command_line(cli):

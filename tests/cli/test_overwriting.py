@@ -221,6 +221,25 @@ def test_a_folder_of_parts_and_its_run(cli: Cli, write, arena, tmp_path: Path) -
     assert rows.exists()
 
 
+@pytest.mark.parametrize("place", ["--set", "--config"])
+def test_a_cache_of_verdicts_is_an_output(
+    cli: Cli, write, arena, tmp_path: Path, place: str, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows, cache = write([arena(correct=1)]), tmp_path / "v.db"
+    config = tmp_path / "config.yaml"
+    config.write_text(f"models: {{judge_cache: {cache}, device: cpu, judge_model: name}}\n")
+    value = config if place == "--config" else f"models.judge_cache={cache}"
+    arguments = ("score", rows, "-r", "arena", place, value)
+    message = cli(*arguments, "-o", cache, code=2).err
+    assert f"--judge-cache and --output write the same file, {cache}" in message
+    message = cli("score", cache, "-r", "arena", place, value, "-o", "out", code=2).err
+    assert f"--judge-cache {cache} would overwrite" in message
+    cache.touch()
+    for output in ("out", "cpu", "name", "cpu", "name"):  # twice: device and model are no files
+        cli(*arguments, "--judge-cache", cache, "-o", output, code=0)
+
+
 def test_two_outputs_of_one_file(cli: Cli, write, arena, tmp_path: Path) -> None:
     out, rows = tmp_path / "out", write([arena(correct=1)])
     arguments = ("-l", "correct", "-m", "em", "-o", out, "--threshold-file", out)

@@ -121,4 +121,4 @@ def test_documents_in_another_form_cannot_be_left_out(
     errors = [json.loads(line)["error"] for line in written.splitlines()]
     assert len(errors) == 8
     assert errors[0]["message"].startswith('document 2 cannot be left out: "[2] Ben lily"… is not')
-    assert errors[0]["message"].endswith("with a Prompt or the option `document_form`")
+    assert errors[0]["message"].endswith("with a Prompt, or set the option `document_form`")

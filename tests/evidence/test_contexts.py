@@ -383,7 +383,9 @@ def test_a_form_that_contains_that_of_a_recipe_is_not_its_form(form, separator, 
 def test_a_prompt_that_is_too_long_names_the_parameter_of_the_trainer():
     row = rollout(prompt=GROUNDED.messages(rollout()))
     contexts = Contexts(TOKENIZER, max_length=20, response_limit="max_completion_length")
-    with pytest.raises(DataError, match="20; decrease max_completion_length, or set `truncate`"):
+    with pytest.raises(
+        DataError, match="20; decrease max_completion_length, or set the option `truncate`"
+    ):
         contexts.leave_one_out(row, ["1"], 8)
-    with pytest.raises(DataError, match="20; the option `truncate` drops"):
+    with pytest.raises(DataError, match="20; set the option `truncate`, which"):
         Contexts(TOKENIZER, max_length=20).leave_one_out(row, ["1"], 8)
