@@ -107,6 +107,8 @@ fuzz-coverage: $(FUZZ_VENV)/.installed ## run the fuzz tests with inputs that re
 # Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
 TRAINERS ?= $(shell $(PYTHON) rag_rewards/trainers.py --quick)
 test-trainers: ## run the tests inside TRL, verl, ms-swift and OpenRLHF (1 to 2 GB each)
+	@test -n "$(strip $(TRAINERS))" || { echo "no trainer: set TRAINERS to names, or PYTHON to a" \
+	    "Python that runs rag_rewards/trainers.py" >&2; exit 2; }
 	@for trainer in $(TRAINERS); do \
 	    echo "== $$trainer"; \
 	    PYTHON=$(PYTHON) tests/trainers/make_environment.sh $$trainer build/trainers/$$trainer && \

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from inserts import by_name, filled, table
+from inserts import filled_by_name, table
 
 from rag_rewards.audit import ATTACKS
 from rag_rewards.audit.cases import CASES
@@ -38,19 +38,17 @@ EXAMPLES = (
 
 def page() -> str:
     """Return the page."""
-    return filled(
+    return filled_by_name(
         PAGE,
-        by_name(
-            {
-                "examples": _examples(),
-                "keys": _keys_for_judge(),
-                "rejected": _rejected(),
-                "cases": f"{len(CASES):,}",
-                "attacks": str(len(ATTACKS)),
-                "numbers": table(("number", "attack"), ATTACKS.items()),
-                "recipes": "\n".join(map(_recipe, RECIPES.values())),
-            }
-        ),
+        {
+            "examples": _examples(),
+            "keys": _keys_for_judge(),
+            "rejected": _rejected(),
+            "cases": f"{len(CASES):,}",
+            "attacks": str(len(ATTACKS)),
+            "numbers": table(("number", "attack"), ATTACKS.items()),
+            "recipes": "\n".join(map(_recipe, RECIPES.values())),
+        },
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from inserts import by_name, filled, table
+from inserts import filled_by_name, table
 
 import rag_rewards as rr
 from rag_rewards.audit.cases import CASES, Case
@@ -62,7 +62,7 @@ def page() -> str:
         "summary": table(HEAD, rows),
         "recipes": "\n".join(_section(name, each) for name, each in measured.items()),
     }
-    return filled(PAGE, by_name(texts))
+    return filled_by_name(PAGE, texts)
 
 
 def measure(name: str) -> Measured:

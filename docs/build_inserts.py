@@ -101,13 +101,13 @@ def cases() -> str:
 
 def readers(field: str) -> list[str]:
     """Return the recipes that read a field of a row, with the condition if there is one."""
-    found = []
+    recipes = []
     for name, recipe in RECIPES.items():
         for each in recipe.fields:
             head, _, condition = each.partition(" ")
             if head == field:
-                found.append(f"`{name}` {condition}".strip())
-    return found
+                recipes.append(f"`{name}` {condition}".strip())
+    return recipes
 
 
 def joined(words: list[str]) -> str:

@@ -6,7 +6,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from inserts import by_name, filled, table
+from inserts import filled_by_name, table
 
 from rag_rewards.text.refusal_words import english, foreign
 
@@ -32,7 +32,7 @@ def page() -> str:
         "answers": table((*ANSWERS, "function words and particles"), answers),
         "refusals": table(REFUSALS, refusals),
     }
-    return filled(PAGE, by_name(texts))
+    return filled_by_name(PAGE, texts)
 
 
 def _answers(code: str, name: str, roles: dict[str, str]) -> tuple[object, ...]:

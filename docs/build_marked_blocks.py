@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from code_blocks import MARKS, ROOT, Block, blocks
-from inserts import by_name, filled, table
+from inserts import filled_by_name, table
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "code-blocks.md"
@@ -36,7 +36,7 @@ def page() -> str:
         "marks": table(("mark", "meaning"), marks),
         "blocks": table(("page", "mark", "first line"), rows),
     }
-    return filled(PAGE, by_name(texts))
+    return filled_by_name(PAGE, texts)
 
 
 def _marked() -> Iterator[tuple[Path, Block]]:

@@ -46,7 +46,7 @@ COLUMNS: dict[str, str] = {
 WORKS = Cell("works")
 _JUDGE = Cell("setting", "`judge=URL`, `judge_model=NAME`", JUDGE)
 _SERVER = Cell("setting", "`model=URL`, `backend=vllm`")
-_ONE = Cell("no", "`verify` gets one rollout")
+_ONE = Cell("no", "one rollout at a time")
 DEFAULTS: dict[str, Cell] = {
     "rules": WORKS,
     "entailment": Cell("setting", "`nli=PATH`", {"nli": "PATH"}),
@@ -94,7 +94,6 @@ CELLS: dict[str, dict[str, Cell]] = {
     "slime": {
         "floor": _setting("`std_floor=0.1` and `--disable-grpo-std-normalization`", std_floor=0.1)
     },
-    "nemo-gym": dict.fromkeys(("likelihood of a group", "judge of a group", "floor"), _ONE),
     "verifiers": {
         "likelihood of a group": _setting("`GroupCredit` in prime-rl, `model=URL`"),
         "judge of a group": _setting(f"`GroupCredit` in prime-rl, {_JUDGE.text}", **JUDGE),
@@ -117,8 +116,13 @@ CELLS: dict[str, dict[str, Cell]] = {
 
 
 def cell_of_kind(kind: str, trainer: str) -> Cell:
-    """Return the cell of a kind of recipe and a trainer."""
-    return CELLS.get(trainer, {}).get(kind, DEFAULTS[kind])
+    """Return the cell of a kind of recipe and a trainer.
+
+    A trainer that scores one rollout at a time compares no group, except in the way of `CELLS`.
+    """
+    compares = kind == "floor" or kind.endswith("of a group")
+    is_single = trainer in TRAINERS and bool(TRAINERS[trainer].one_rollout)
+    return CELLS.get(trainer, {}).get(kind, _ONE if compares and is_single else DEFAULTS[kind])
 
 
 STD_FLOOR = {trainer: cell_of_kind("floor", trainer) for trainer in COLUMNS}

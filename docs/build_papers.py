@@ -15,7 +15,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from inserts import by_name, filled, table
+from inserts import filled_by_name, table
 from paper_references import evidence_error, place_error
 
 DOCS = Path(__file__).parent
@@ -118,7 +118,7 @@ def page() -> str:
     """Return the page."""
     all_papers = papers()
     text = "\n".join([_summary(all_papers), *map(_section, all_papers)])
-    return filled(PAGE, by_name({"papers": text}))
+    return filled_by_name(PAGE, {"papers": text})
 
 
 def _summary(all_papers: list[Paper]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 from build_papers import papers
-from inserts import by_name, filled
+from inserts import filled_by_name
 from inserts import table as markdown_table
 
 from rag_rewards.definition import ComponentInfo, RecipeDefinition
@@ -114,7 +114,7 @@ def _index() -> str:
         for name, definition in RECIPES.items()
     ]
     texts = {"recipes": markdown_table(("recipe", "reward", "scope", "source"), rows)}
-    return filled(FOLDER / "index.md", by_name(texts))
+    return filled_by_name(FOLDER / "index.md", texts)
 
 
 def _facts(definition: RecipeDefinition, built: Recipe) -> str:

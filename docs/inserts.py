@@ -23,15 +23,15 @@ def filled(page: Path, text_of: Callable[[str], str]) -> str:
     return _PLACE.sub(place, page.read_text("utf-8"))
 
 
-def by_name(texts: Mapping[str, str]) -> Callable[[str], str]:
-    """Return the function that `filled` calls for texts. It raises ValueError for another name."""
-
-    def text_of(name: str) -> str:
-        if name not in texts:
-            raise ValueError(f"unknown insert {name!r}")
-        return texts[name]
-
-    return text_of
+def filled_by_name(page: Path, texts: Mapping[str, str]) -> str:
+    """Return a page with these texts. ValueError if the names are not those of its places."""
+    places = {name for _, name, *_ in _PLACE.findall(page.read_text("utf-8"))}
+    if unknown := places ^ texts.keys():
+        raise ValueError(
+            f"{page.name}: unknown insert {min(unknown)!r}: each place needs a text, and each text "
+            "a place"
+        )
+    return filled(page, texts.__getitem__)
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

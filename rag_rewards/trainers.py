@@ -268,10 +268,15 @@ def environments(*, is_quick: bool) -> list[str]:
 
 
 if __name__ == "__main__":
-    match sys.argv[1]:
-        case "--quick":
+    match sys.argv[1:]:
+        case ["--quick"]:
             print(*environments(is_quick=True))
-        case "--more":
+        case ["--more"]:
             print(*environments(is_quick=False))
-        case name:
-            print(*TRAINERS[name.replace("_", "-")].environment, sep="\n")
+        case [name] if (key := name.replace("_", "-")) in TRAINERS and TRAINERS[key].environment:
+            print(*TRAINERS[key].environment, sep="\n")
+        case arguments:
+            names = " ".join(environments(is_quick=True) + environments(is_quick=False))
+            message = f"no environment {' '.join(arguments)!r}: use --quick, --more or a name of"
+            print(message, names, file=sys.stderr)
+            sys.exit(2)

@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
 build_inserts = importlib.import_module("build_inserts")
+inserts = importlib.import_module("inserts")
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -51,6 +53,14 @@ def test_a_wrong_count_is_replaced(tmp_path: Path) -> None:
     assert "all of them" not in build_inserts.page(page)
     with pytest.raises(ValueError, match="unknown insert 'nothing'"):
         build_inserts.insert("nothing")
+
+
+@pytest.mark.parametrize("texts", [{}, {"hardened": "a", "nothing": "b"}])
+def test_a_place_without_text_and_a_text_without_place(tmp_path: Path, texts: Any) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- insert hardened -->all of them<!-- /insert -->\n")
+    with pytest.raises(ValueError, match=r"page\.md: unknown insert"):
+        inserts.filled_by_name(page, texts)
 
 
 def test_no_page_claims_that_every_attack_fails() -> None:
@@ -105,8 +115,10 @@ def test_a_page_names_each_trainer_with_a_start_script(name: str) -> None:
 def test_the_version_of_a_trainer_is_the_tested_one(name: str) -> None:
     trainer = TRAINERS[name]
     pins = " ".join(trainer.environment)
-    for pin in re.findall(rf"(?:^|\s){trainer.package}==(\S+)", pins):
-        assert pin == trainer.tested
+    has_pin = trainer.environment and name != "tinker"  # tests use the newest tinker-cookbook
+    assert re.findall(rf"(?:^|\s){trainer.package}==(\S+)", pins) == [trainer.tested] * bool(
+        has_pin
+    )
     # The page of the trainer, and the tables and sentences that name its version.
     title, _, version = trainer.versioned.rpartition(" ")
     text = (DOCS / f"{name}.md").read_text("utf-8")

@@ -13,7 +13,7 @@ from rag_rewards.training.advantages import mean_std
 Column = list[float | None]
 
 _BINARY_DIGITS = 16
-"""Binary digits of the values of a flat group. The 24 digits of float32 contain the sum of 256."""
+"""Binary digits of equal values. The 24 digits of float32 contain the sum of 256 of them."""
 
 
 class SharedPass:
@@ -58,7 +58,7 @@ def check_components(
     return tuple(components)
 
 
-def exactly_flat(values: Sequence[float | None], groups: Groups) -> Column:
+def exactly_equal(values: Sequence[float | None], groups: Groups) -> Column:
     """Return values in which the equal values of a group have a standard deviation of exactly 0.
 
     Trainers compute in float32. There, the mean of equal values can differ from them by a rounding
@@ -67,16 +67,16 @@ def exactly_flat(values: Sequence[float | None], groups: Groups) -> Column:
     2^-16, or of 2^(e - 16) for values from 2^(e - 1) to 2^e, so that the sum of 256 of them has no
     rounding error. Other groups do not change.
 
-    >>> exactly_flat([0.1, 0.1, 0.1, 0.2], [[0, 1], [2, 3]])
+    >>> exactly_equal([0.1, 0.1, 0.1, 0.2], [[0, 1], [2, 3]])
     [0.100006103515625, 0.100006103515625, 0.1, 0.2]
     """
     result = list(values)
     for group in groups:
         present = [value for i in group if (value := values[i]) is not None]
         if present and not mean_std(present)[1]:
-            flat = _rounded(present[0])
+            value_of_all = _rounded(present[0])
             for i in group:
-                result[i] = None if values[i] is None else flat
+                result[i] = None if values[i] is None else value_of_all
     return result
 
 
@@ -85,15 +85,15 @@ def _rounded(value: float) -> float:
     return math.ldexp(round(math.ldexp(value, scale)), -scale)
 
 
-def flat_share(columns: Mapping[str, Column], groups: Groups) -> float:
+def share_without_signal(columns: Mapping[str, Column], groups: Groups) -> float:
     """Return the share of groups in which no component differs.
 
-    >>> flat_share({"a": [1.0, 1.0, 0.0, 1.0]}, [[0, 1], [2, 3]])
+    >>> share_without_signal({"a": [1.0, 1.0, 0.0, 1.0]}, [[0, 1], [2, 3]])
     0.5
     """
-    flat = 0
+    count = 0
     for group in groups:
         columns_of_group = [[column[i] for i in group] for column in columns.values()]
         present = [[v for v in column if v is not None] for column in columns_of_group]
-        flat += not any(mean_std(values)[1] for values in present if values)
-    return flat / len(groups) if groups else 0.0
+        count += not any(mean_std(values)[1] for values in present if values)
+    return count / len(groups) if groups else 0.0

@@ -1,4 +1,4 @@
-"""The name of `nemo_gym.server` in the files of users."""
+"""The resources server of NeMo Gym, by the name that the files of users import."""
 
 from rag_rewards_adapters.nemo_gym.server import RagRewardsConfig, RagRewardsServer
 

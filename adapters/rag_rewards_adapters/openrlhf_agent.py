@@ -1,4 +1,4 @@
-"""The name of `openrlhf.agent` in the files of users."""
+"""The agent executor of OpenRLHF, by the name that the files of users import."""
 
 from rag_rewards_adapters.openrlhf.agent import executor
 

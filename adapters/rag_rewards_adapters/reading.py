@@ -296,6 +296,7 @@ class SearchTool:
             raise UsageError(f"dialect={name!r}: the environment reads tags: choose {tags}")
         self.dialect: Dialect = DIALECTS[name]
         self._search: Retriever = import_object(search) if isinstance(search, str) else search
+        self._name = search if isinstance(search, str) else getattr(search, "__name__", str(search))
 
     def query_in(self, text: str) -> str | None:
         """Return the first query in the text of one turn, None without a query."""
@@ -303,8 +304,18 @@ class SearchTool:
         return next(iter(first.queries), None)
 
     def documents(self, query: str) -> list[dict[str, Any]]:
-        """Return the documents of a query. Their texts are strings."""
-        return [{**document, "text": str(document["text"])} for document in self._search(query)]
+        """Return the documents of a query, none for None. Their texts are strings.
+
+        Raises UsageError for a document without `text`.
+        """
+        documents = list(self._search(query) or ())
+        for document in documents:
+            if "text" not in document:
+                raise UsageError(
+                    f"the retriever {self._name} returns a document without the key 'text' (its "
+                    f"keys: {', '.join(map(str, document))}): return {{'text': …}} for each"
+                )
+        return [{**document, "text": str(document["text"])} for document in documents]
 
     def block(self, documents: Sequence[Mapping[str, Any]]) -> str:
         """Return documents as the reply to the policy."""

@@ -7,6 +7,7 @@ columns of a batch.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -24,7 +25,7 @@ from rag_rewards.training.credit import Credit, spread
 from rag_rewards.training.credit.entries import Advantages
 from rag_rewards.training.credit.gigpo import anchors_of
 from rag_rewards.training.credit.settings import GROUP
-from rag_rewards.training.curriculum import Curriculum
+from rag_rewards.training.curriculum import Curriculum, refusal
 from rag_rewards.training.turn_sums import TurnSums
 from rag_rewards_adapters.reading import Span, runs
 
@@ -47,20 +48,9 @@ def load(recipe: RecipeSource | None, options: Mapping[str, Any]) -> Scorer:
 def check_scope(
     reward: Recipe | Curriculum, trainer: str, *, for_groups: str = "", for_stages: str = ""
 ) -> None:
-    """Raise UsageError for a recipe that needs what the trainer does not pass.
-
-    trainer     what passes the rollouts, for messages
-    for_groups  what to use for a recipe that compares the rollouts of a group; "" if the trainer
-                passes complete groups
-    for_stages  what to do for a curriculum; "" if the trainer passes the training step
-    """
-    if for_groups and reward.scope == "group":
-        raise UsageError(
-            f"{reward.name} compares the rollouts of a group, and {trainer} passes one at a time: "
-            f"{for_groups}"
-        )
-    if for_stages and isinstance(reward, Curriculum):
-        raise UsageError(f"{trainer} does not pass the training step to a reward: {for_stages}")
+    """Raise UsageError with the reason of `refusal`, whose arguments these are."""
+    if reason := refusal(reward, trainer, for_groups=for_groups, for_stages=for_stages):
+        raise UsageError(reason)
 
 
 def credit_of(
@@ -321,12 +311,14 @@ def turn_anchors(score: Score | None, rollout: Rollout | RolloutError | None) ->
 def turn_spans(
     score: Score | None, rollout: Rollout | RolloutError | None, mask: Sequence[int]
 ) -> list[Span]:
-    """Return the spans of the turns of a rollout: its own, or the runs of the mask."""
+    """Return the spans of the turns of a rollout: its own, or the runs of the mask.
+
+    Its own are used if every turn has one, and the score has no entries or one for each turn.
+    """
     own = rollout.steps() if isinstance(rollout, Rollout) else ()
     spans = [turn.token_span for turn in own if turn.token_span is not None]
-    if score is not None and score.turns and len(spans) == len(score.turns):
-        return spans
-    return runs(mask)
+    entries = len(score.turns) if score is not None and score.turns else len(own)
+    return spans if own and len(spans) == len(own) == entries else runs(mask)
 
 
 def token_values(turns: Sequence[float] | None, spans: Sequence[Span], length: int) -> list[float]:
@@ -374,9 +366,16 @@ class SingleRecipe:
         self._sums, self._searches = TurnSums(way_to_turn_credit), SearchCheck()
 
     async def score(self, rollout: Rollout | RolloutError) -> Score:
-        """Return the score of a rollout. Raises its RolloutError if it is unscored."""
+        """Return the score of a rollout. Raises its RolloutError if it is unscored.
+
+        Rules are scored in a thread, so that other rollouts can be generated meanwhile.
+        """
         self._searches.check(self.scorer.recipes, [rollout])
-        score = score_of((await self.scorer.score_each_async([rollout]))[0])
+        if self.scorer.has_models:
+            [result] = await self.scorer.score_each_async([rollout])
+        else:
+            [result] = await asyncio.to_thread(self.scorer.score_each, [rollout])
+        score = score_of(result)
         self._sums.check([score])
         return score
 

@@ -125,7 +125,7 @@ def _rollout(sample: Any) -> Rollout | RolloutError:
     turns = metadata.get(TURNS)
     if turns is None and len(runs(mask)) > 1:
         raise DataError(f"missing, although the mask has {len(runs(mask))} runs", TURNS)
-    given = turns if turns is not None else [{"text": sample.response}]
+    rows = turns if turns is not None else [{"text": sample.response}]
     prompt, tokens = sample.prompt, list(sample.tokens)
     start = len(tokens) - length
     return read_rollout(
@@ -133,7 +133,7 @@ def _rollout(sample: Any) -> Rollout | RolloutError:
         prompt,
         label=sample.label,
         response_prefix=response_prefix_of(prompt) if isinstance(prompt, str) else None,
-        turns=with_spans(given, {"response_mask": mask}),
+        turns=with_spans(rows, {"response_mask": mask}),
         prompt_token_ids=tokens[:start] or None,
         response_token_ids=tokens[start:] or None,
         finish_reason="length" if sample.status.value == "truncated" else "stop",

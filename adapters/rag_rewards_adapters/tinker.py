@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.training.credit.settings import GROUP
@@ -60,6 +60,12 @@ class GroupRewards(GroupRecipe):
         patience: int = 8,
         **options: Any,
     ) -> None:
+        for name in ("credit", "credit_options"):
+            if name in options:
+                raise UsageError(
+                    f"{name}: a trajectory has one advantage in Tinker, so turns get none of their "
+                    f"own: remove {name}"
+                )
         super().__init__(recipe, credit=GROUP, std_floor=std_floor, patience=patience, **options)
         self._arguments = (recipe, {"std_floor": std_floor, "patience": patience, **options})
 
@@ -104,19 +110,19 @@ def _rollout(
     policy saw, the likelihoods would be those under the prompt of the recipe.
     """
     prompt = row.get("prompt")
-    given: dict[str, Any] = {"finish_reason": _finish_reason(trajectory)}
+    generated: dict[str, Any] = {"finish_reason": _finish_reason(trajectory)}
     replies = [list(step.ac.tokens) for step in trajectory.transitions]
     if len(replies) > 1:
         tokens, spans = _tokens(trajectory, replies)
-        given["turns"] = turns_of_spans(tokens, spans, lambda ids: decode(list(ids)), dialect)
+        generated["turns"] = turns_of_spans(tokens, spans, lambda ids: decode(list(ids)), dialect)
     else:
-        given["response"] = decode(replies[0]) if replies else ""
+        generated["response"] = decode(replies[0]) if replies else ""
     if not reads_prompt:
-        return read_rollout(row, prompt, **given)
+        return read_rollout(row, prompt, **generated)
     if not replies:
         raise DataError("missing: the trajectory has no transition", "prompt")
     seen = list(trajectory.transitions[0].ob.to_ints())
-    return read_rollout(row, prompt or decode(seen), prompt_token_ids=seen, **given)
+    return read_rollout(row, prompt or decode(seen), prompt_token_ids=seen, **generated)
 
 
 def _tokens(trajectory: Any, replies: Sequence[list[int]]) -> tuple[list[int], list[Span]]:

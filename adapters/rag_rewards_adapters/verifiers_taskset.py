@@ -1,6 +1,6 @@
 """verifiers: the rows of a data file as the data of tasks. It imports verifiers.
 
-`rag-rewards prepare -t trl` writes such a file: one JSON object per line, with `prompt` and
+`rag-rewards prepare -t verifiers` writes such a file: one JSON object per line, with `prompt` and
 the fields of a row. `rag-rewards init verifiers` writes a taskset that reads it.
 """
 
@@ -35,7 +35,7 @@ def read_data(path: Path | str) -> Iterator[RagData]:
             if not isinstance(row, dict) or not row.get("prompt"):
                 raise DataError(
                     f"line {number} of {path}: missing: write the file with "
-                    "`rag-rewards prepare -t trl`",
+                    "`rag-rewards prepare -t verifiers`",
                     "prompt",
                 )
             fields = {name: value for name, value in row.items() if value is not None}

@@ -225,8 +225,13 @@ def _title(package: str) -> str:
 
 
 def _excludes(own: Requirement, wanted: Requirement) -> bool:
-    """Return whether no version that the requirements name is accepted by both."""
-    versions = {part.version for line in (own, wanted) for part in line.specifier}
+    """Return whether no version is accepted by both requirements.
+
+    If there is one, there is also one among 0, the versions that they name, and the next ones.
+    """
+    parts = [part for line in (own, wanted) for part in line.specifier if part.operator != "==="]
+    named = [Version(part.version.removesuffix(".*")) for part in parts]
+    versions = ["0", *map(str, named), *(f"{version.base_version}.0.0.0.1" for version in named)]
     return not any(
         all(line.specifier.contains(version, prereleases=True) for line in (own, wanted))
         for version in versions

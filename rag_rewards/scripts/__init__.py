@@ -33,11 +33,18 @@ def write_files(name: str, start: Start) -> dict[str, str]:
             f"with {able}"
         )
     if name not in BASELINES:
-        return render(name, start.for_trainer(TRAINERS[name]))
+        start = start.for_trainer(TRAINERS[name])
+        has_tools = TRAINERS[name].search == "tools"
+        dialect = "tools" if has_tools else start.tag_dialect
+        return render(name, start, {"search_dialect": dialect})
     if start.models != ModelOptions():
         raise UsageError(f"{name} has no reward: omit the options of models")
     settings = getattr(start.training, name)
-    values = {"method": BASELINES[name], "is_dpo": name == "dpo"}
+    values = {
+        "method": BASELINES[name],
+        "is_dpo": name == "dpo",
+        "output_name": f"{start.name}-{name}",
+    }
     return render("fine-tuning", start, values | dict(settings.items()))
 
 

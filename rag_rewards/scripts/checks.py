@@ -31,10 +31,10 @@ def report_unknown_options(folder: str) -> None:
     text = (Path(folder) / "train.py").read_text("utf-8")
     name = re.findall(r"HfArgumentParser\((\w+)\)", text)[0]
     options = getattr(importlib.import_module("trl"), name)
-    known = {field.name for field in dataclasses.fields(options)}
+    fields = {field.name for field in dataclasses.fields(options)}
     settings = text[text.index("settings = dict(") : text.index("\n)\n")]
     names = re.findall(r"^    (\w+)=", settings, re.MULTILINE)
-    report(name for name in names if name not in known)
+    report(name for name in names if name not in fields)
 
 
 def report(unknown: Iterable[str]) -> None:

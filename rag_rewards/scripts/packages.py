@@ -34,14 +34,14 @@ class Conflict:
 
     trainer: str
     required: Requirement
-    found: str
+    installed: str
     is_engine: bool
 
     @property
     def message(self) -> str:
         """What is wrong."""
         specifier = str(self.required.specifier)
-        return f"{self.required.name} {self.found}, {self.trainer} requires {specifier}"
+        return f"{self.required.name} {self.installed}, {self.trainer} requires {specifier}"
 
     @property
     def fix(self) -> str:
@@ -61,9 +61,11 @@ def conflicts(package: str) -> Iterator[Conflict]:
     if version is None:
         return
     for requirement, is_engine in _requirements(package):
-        found = installed_version(requirement.name)
-        if found is not None and not requirement.specifier.contains(found, prereleases=True):
-            yield Conflict(f"{package} {version}", requirement, found, is_engine)
+        installed = installed_version(requirement.name)
+        if installed is None:
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            yield Conflict(f"{package} {version}", requirement, installed, is_engine)
 
 
 def _requirements(package: str) -> Iterator[tuple[Requirement, bool]]:

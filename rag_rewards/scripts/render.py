@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from string import Formatter
@@ -231,8 +231,18 @@ def yaml_block(value: Any) -> str:
     return text.removesuffix("...\n").rstrip("\n")
 
 
-FORMS = {
+def comment(text: str) -> str:
+    """Return text for comments and docstrings: one line without `"` and backslashes.
+
+    >>> comment('say "x"')
+    "say 'x'"
+    """
+    return " ".join(text.split()).replace('"', "'").replace("\\", "/")
+
+
+FORMS: Mapping[str | None, Callable[[Any], str]] = {
     "a": arguments,
+    "c": comment,
     "f": lambda path: path if Path(path).is_absolute() else f"{HERE}{path}",
     "h": hydra_value,
     "j": json_value,
@@ -243,5 +253,5 @@ FORMS = {
     "u": json.dumps,
     "y": yaml_block,
 }
-"""The forms of values: arguments, a path in the folder of the script, Hydra, JSON, keyword
-arguments, names as arguments, Python, quotation marks of YAML, JSON in ASCII, YAML."""
+"""The forms of values: arguments, a comment, a path in the folder of the script, Hydra, JSON,
+keyword arguments, names as arguments, Python, quotation marks of YAML, JSON in ASCII, YAML."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from rag_rewards.recipes.sample import models_needed
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.scripts.model_types import has_configuration, model_types
 from rag_rewards.settings import did_you_mean
-from rag_rewards.trainers import Trainer
+from rag_rewards.trainers import TRAINERS, Trainer
 from rag_rewards.training.credit.settings import Credit
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.training.settings import Stated, Training
@@ -130,9 +130,10 @@ class Start:
                 f"rollout at a time: {trainer.one_rollout}"
             )
         if self.searches and trainer.search == "none":
+            names = [name for name, each in TRAINERS.items() if each.search != "none"]
             raise UsageError(
                 f"{self.name} rewards searches, and the script of {trainer.title} generates one "
-                "response without tools: train with trl, verl, skyrl, openrlhf or ms-swift"
+                f"response without tools: train with {alternatives(names)}"
             )
         if not trainer.turn_credit:
             self._check_sum(trainer.title)
@@ -156,10 +157,16 @@ class Start:
         """
         settings = self.reward.recipes[-1].settings or {}
         if self.credit is not None and settings.get("gain.baseline") == "previous":
+            titles = [
+                each.title
+                for each in TRAINERS.values()
+                if each.turn_credit and each.search != "none"
+            ]
             raise UsageError(
                 f"{trainer} has no turn credit, and the sum of the turns is only the outcome and "
                 "the difference of the last and the first likelihood: set credit.method=group to "
-                "train on this sum, set gain.baseline=empty, or train with TRL or verl"
+                "train on this sum, set gain.baseline=empty, or train with "
+                f"{alternatives(titles)}"
             )
 
     def _in_dialect(self, trainer: Trainer) -> Start:
@@ -347,6 +354,15 @@ class Start:
     def class_name(self) -> str:
         """The beginning of the names of classes for the reward."""
         return "".join(word.capitalize() for word in self.identifier.split("_"))
+
+
+def alternatives(names: Sequence[str]) -> str:
+    """Return names as a text.
+
+    >>> alternatives(["TRL", "verl", "SkyRL"])
+    'TRL, verl or SkyRL'
+    """
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def weights_of(text: str) -> dict[str, float]:

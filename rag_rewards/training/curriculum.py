@@ -166,3 +166,23 @@ def _with_step(row: Rollout | RolloutError) -> Rollout | RolloutError:
     except DataError as error:
         return with_row_id(error, row)
     return row
+
+
+def refusal(
+    reward: Recipe | Curriculum, trainer: str, *, for_groups: str = "", for_stages: str = ""
+) -> str:
+    """Return why a trainer does not pass what a reward needs; "" if it does.
+
+    trainer     what passes the rollouts, for messages
+    for_groups  what to use for a recipe that compares the rollouts of a group; "" if the trainer
+                passes complete groups
+    for_stages  what to do for a curriculum; "" if the trainer passes the training step
+    """
+    if for_groups and reward.scope == "group":
+        return (
+            f"{reward.name} compares the rollouts of a group, and {trainer} passes one at a time: "
+            f"{for_groups}"
+        )
+    if for_stages and isinstance(reward, Curriculum):
+        return f"{trainer} does not pass the training step to a reward: {for_stages}"
+    return ""

@@ -20,7 +20,7 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.rows.columns import label_fields, response_prefix_of, rollout_from_columns
 from rag_rewards.rows.decisions import decisions_of, undecided_share
-from rag_rewards.training.curriculum import Curriculum
+from rag_rewards.training.curriculum import Curriculum, refusal
 
 MIN_OVERLAP = 8
 """Characters of a cut prompt that must precede the response."""
@@ -45,17 +45,12 @@ class SampleResponse(msgspec.Struct):
 
 def unsupported_reason(reward: Recipe | Curriculum) -> str:
     """Return why a recipe cannot score single samples; "" if it can."""
-    if reward.scope == "group":
-        return (
-            f"{reward.name} compares the rollouts of a group, but OpenRLHF sends single rollouts: "
-            "use the agent executor (--train.agent_func_path)"
-        )
-    if isinstance(reward, Curriculum):
-        return (
-            "a curriculum depends on the training step, which OpenRLHF does not send: serve the "
-            "recipe of one stage"
-        )
-    return ""
+    return refusal(
+        reward,
+        "OpenRLHF",
+        for_groups="use the agent executor, --train.agent_func_path",
+        for_stages="start a run for each stage",
+    )
 
 
 def rollouts_of(request: SampleRequest) -> list[Rollout | RolloutError]:

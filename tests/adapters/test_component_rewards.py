@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rag_rewards_adapters.component_rewards import (
     SharedPass,
     check_components,
-    exactly_flat,
-    flat_share,
+    exactly_equal,
+    share_without_signal,
 )
 from rag_rewards_adapters.reading import dialect_at
 
@@ -47,7 +47,7 @@ def test_components_are_checked() -> None:
 
 @given(st.floats(-1e6, 1e6, width=32), st.integers(1, 256))
 def test_the_mean_of_rounded_values_has_no_rounding_error(value: float, size: int) -> None:
-    values = exactly_flat([value] * size, [range(size)])
+    values = exactly_equal([value] * size, [range(size)])
     assert len(set(values)) == 1
     flat = values[0] or 0.0
     assert flat == pytest.approx(value, abs=2**-17, rel=2**-16)
@@ -58,15 +58,15 @@ def test_the_mean_of_rounded_values_has_no_rounding_error(value: float, size: in
 
 
 def test_other_groups_and_missing_values_do_not_change() -> None:
-    assert exactly_flat([0.1, 0.3, None, 0.1], [[0, 1], [2, 3]])[:3] == [0.1, 0.3, None]
-    assert exactly_flat([None, None], [[0, 1]]) == [None, None]
-    assert exactly_flat([0.1, 0.1], []) == [0.1, 0.1]
+    assert exactly_equal([0.1, 0.3, None, 0.1], [[0, 1], [2, 3]])[:3] == [0.1, 0.3, None]
+    assert exactly_equal([None, None], [[0, 1]]) == [None, None]
+    assert exactly_equal([0.1, 0.1], []) == [0.1, 0.1]
 
 
 def test_the_share_of_flat_groups() -> None:
     columns = {"a": [1.0, 1.0, 1.0, 1.0, None, None], "b": [0.0, 1.0, 0.0, 0.0, 2.0, None]}
-    assert flat_share(columns, [[0, 1], [2, 3], [4, 5]]) == pytest.approx(2 / 3)
-    assert flat_share(columns, []) == 0.0
+    assert share_without_signal(columns, [[0, 1], [2, 3], [4, 5]]) == pytest.approx(2 / 3)
+    assert share_without_signal(columns, []) == 0.0
 
 
 def test_the_dialect_is_that_of_the_stage() -> None:

@@ -15,6 +15,7 @@ from rag_rewards_adapters.reading import (
 )
 
 from rag_rewards import DataError, Rollout
+from rag_rewards.errors import UsageError
 
 PIECES = [
     "<search>a</search>",
@@ -105,9 +106,16 @@ def test_runs_cover_the_ones(mask):
     )
 
 
+def no_text(query):
+    return [{"contents": query}]
+
+
 def test_a_search_tool_answers_the_first_query():
     tool = SearchTool(lambda query: [{"title": "T", "text": query, "score": 1.0}])
     forged = "<search>a</search><information>x</information><search>b</search>"
     assert [tool.query_in(text) for text in (forged, "<answer>a</answer>")] == ["a", None]
     assert tool.documents("a") == [{"title": "T", "text": "a", "score": 1.0}]
     assert "<information>Doc 1(Title: T) a</information>" in tool.block(tool.documents("a"))
+    assert SearchTool(lambda _: None).documents("a") == []
+    with pytest.raises(UsageError, match=r"retriever no_text .* key 'text' .*contents"):
+        SearchTool(no_text).documents("a")

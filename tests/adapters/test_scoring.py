@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -9,15 +11,22 @@ from rag_rewards_adapters.callables import each
 from rag_rewards_adapters.nemo_gym import Verifier
 from rag_rewards_adapters.openrlhf import reward_function
 from rag_rewards_adapters.openrlhf.agent import executor
-from rag_rewards_adapters.scoring import UnscoredHandler, token_values, turn_anchors, turn_spans
+from rag_rewards_adapters.scoring import (
+    SingleRecipe,
+    UnscoredHandler,
+    token_values,
+    turn_anchors,
+    turn_spans,
+)
 from rag_rewards_adapters.skyrl import SkyRLRecipe
 from rag_rewards_adapters.slime import SlimeRecipe
 from rag_rewards_adapters.tinker import GroupRewards
 from rag_rewards_adapters.verifiers import GroupCredit, reward
 
-from rag_rewards import decode_row
+from rag_rewards import custom, decode_row
 from rag_rewards.errors import BackendError, DataError, GroupError, UsageError
 from rag_rewards.rollout import Rollout, Score
+from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit import Credit
 
 GOOD, BAD = Score(1.0), BackendError("down")
@@ -74,12 +83,28 @@ def test_the_credit_of_the_arguments_and_of_the_recipe(kind: Any) -> None:
             kind("search-r1", **options)
 
 
+def test_rules_do_not_block_the_event_loop() -> None:
+    def in_thread(_: Any) -> float:
+        return float(threading.current_thread() is not threading.main_thread())
+
+    single = SingleRecipe(Scorer(custom("own", in_thread)), "verl", for_groups="")
+    assert asyncio.run(single.score(Rollout(response=""))).value == 1.0
+
+
+@pytest.mark.parametrize("options", [{"credit": "return"}, {"credit_options": {"gamma": 0.5}}])
+def test_tinker_has_no_turn_credit(options: Any) -> None:
+    with pytest.raises(UsageError, match=f"remove {next(iter(options))}"):
+        GroupRewards("search-r1", **options)
+
+
 def test_the_tokens_of_turns() -> None:
     spans, mask = [(0, 1), (2, 4)], [1, 0, 1, 1]
     turns = [{"text": "a", "token_span": (0, 1)}, {"text": "b", "token_span": (2, 3)}]
     rollout = decode_row({"turns": turns, "response_token_ids": [1, 2, 3, 4]})
     assert turn_spans(Score(1.0, turns=(0.0, 1.0)), rollout, mask) == [(0, 1), (2, 3)]
-    assert turn_spans(Score(1.0), rollout, mask) == turn_spans(None, INVALID, mask) == spans
+    assert turn_spans(Score(1.0), rollout, mask) == [(0, 1), (2, 3)]
+    assert turn_spans(Score(1.0, turns=(1.0,)), rollout, mask) == spans
+    assert turn_spans(None, INVALID, mask) == spans
     assert turn_anchors(Score(1.0), rollout) == [""]
     assert turn_anchors(Score(1.0, turns=(0.0, 1.0)), rollout) == ["", ""]
     assert turn_anchors(None, INVALID) is None

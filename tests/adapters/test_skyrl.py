@@ -256,7 +256,11 @@ def test_the_environment_and_the_generator_together(tmp_path: Path, monkeypatch:
     assert "Doc 1(Title: Paris) About river." in turns[0]["observation"]
     assert output["env_metrics"][0]["searches"] == 1
 
-    for query, error in (("down", "TimeoutError: no reply"), ("empty", "KeyError: 'text'")):
+    no_text = (
+        "UsageError: the retriever corpus:search returns a document without the key 'text' (its "
+        "keys: title): return {'text': …} for each"
+    )
+    for query, error in (("down", "TimeoutError: no reply"), ("empty", no_text)):
         generator.policies = [[f"<search>{query}</search>"], *policies[1:]]
         output = asyncio.run(generator.generate(batch))
         assert output["env_metrics"][0]["rag_turns"][0]["error"] == error

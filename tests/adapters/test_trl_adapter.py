@@ -216,9 +216,17 @@ class TestGroups:
         with pytest.raises(GroupError, match=r"completions 0 and 1 .*num_generations=2"):
             self.needing(group_size=2)(**batch("a", "b", prompts=["x", "y"]))
 
-    def test_std_floor_requires_bind(self) -> None:
-        with pytest.raises(UsageError, match=r"std_floor.*reward\.bind\(trainer\)"):
-            RagReward("arena", std_floor=0.1, group_size=2)(**batch("a", "b"))
+    def test_std_floor_without_bind(self, caplog: Any) -> None:
+        """Axolotl creates the trainer, so that `bind` cannot be called."""
+        with pytest.raises(UsageError, match=r"std_floor.*reward\.bind\(trainer\).*group_size="):
+            RagReward("lear", settings={"answers": ["f"]}, std_floor=0.1)(**batch("a", "b"))
+        reward = RagReward("lear", settings={"answers": ["f"]}, std_floor=0.1, group_size=2)
+        with caplog.at_level(logging.WARNING, "rag_rewards"):
+            for _ in range(2):
+                values = reward(**batch(self.WELL, "no"))
+                assert sum(values) == pytest.approx(0)
+                assert values[0] > values[1]
+        assert caplog.text.count('scale_rewards="none"') == 1
 
 
 class TestErrors:

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rag_rewards_adapters.reading import last_turn, response_text
 from rag_rewards_adapters.verl import ComputeScore, compute_score, grpo_clip_std
 from rag_rewards_adapters.verl.config import RewardOptions
+from rag_rewards_adapters.verl.credit import TurnCredit
 from rag_rewards_adapters.verl.rows import extra_numbers, row_fields
 from rag_rewards_adapters.verl_plugin import AfterImport, loaded
 
@@ -84,6 +86,37 @@ def test_an_unscored_rollout_raises() -> None:
 def test_invalid_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         compute_score("qa", RIGHT, "Seine", **options)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("binary-rar", 'the kind judge: set judge="http.*judge_model="NAME"'),
+        ("ctrl-rag-clr", "the kind policy: use .*default_agent_loop=rag_group.*, or set model="),
+    ],
+)
+def test_a_missing_model_is_named(recipe: str, message: str) -> None:
+    row = {"question": "Which?", "documents": [{"text": "The Seine."}], "supporting": [1]}
+    with pytest.raises(UsageError, match=message):
+        compute_score("qa", RIGHT, "Seine", row, recipe=recipe)
+
+
+def test_a_weight_of_gdpo_that_is_no_number() -> None:
+    keys = {"gdpo_reward_keys": ["outcome", "format"], "gdpo_reward_weights": [1, "high"]}
+    with pytest.raises(UsageError, match=r"gdpo_reward_weights\[1\]=high: set a finite number"):
+        TurnCredit.of({"adv_estimator": "rag_gdpo", **keys})
+
+
+def test_only_the_sampler_of_this_package_reads_its_own_filter() -> None:
+    def check(path: str) -> None:
+        sampler = {"custom_sampler": {"path": path}}
+        algorithm = {"filter_groups": {"enable": True, "metric": "acc"}}
+        trainer = {"v1": {"sampler": sampler}}
+        TurnCredit("grpo").check_config(SimpleNamespace(algorithm=algorithm, trainer=trainer))
+
+    check("/home/me/rag_rewards_runs/sampler.py")
+    with pytest.raises(UsageError, match="filter_groups_metric=reward"):
+        check("pkg://rag_rewards_adapters.verl_sampler")
 
 
 def test_scorers_are_cached_by_their_settings(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from types import SimpleNamespace
 
 from rag_rewards_adapters.verl import group
-from rag_rewards_adapters.verl.rows import _turns
+from rag_rewards_adapters.verl.rows import RolloutReader, _turns
+
+from rag_rewards import recipe
 
 
 def test_the_state_of_a_worker_ends_with_its_event_loop():
@@ -16,6 +19,14 @@ def test_the_state_of_a_worker_ends_with_its_event_loop():
     asyncio.run(use_state())
     gc.collect()
     assert len(group._STATES) == 0
+
+
+def test_a_row_without_its_prompt_is_an_error():
+    output = SimpleNamespace(prompt_ids=[1], response_ids=[2], response_mask=[1], extra_fields={})
+    columns = {"uid": "a", "extra_info": {"index": 3}}
+    reader = RolloutReader(tokenizer=None, config=None)
+    result = asyncio.run(reader.of_output(output, columns, recipe("naive-grpo"), "single_turn"))
+    assert str(result) == "row 3: raw_prompt: missing"
 
 
 def test_turns_follow_the_mask():

@@ -7,6 +7,7 @@ from importlib import metadata
 
 import pytest
 from command_line import Cli
+from packaging.requirements import Requirement
 
 from rag_rewards.cli import doctor
 from rag_rewards.cli.doctor import CheckResult, examine
@@ -256,6 +257,24 @@ def test_a_trainer_whose_version_another_package_fixes(
     # The extra trl requires TRL 1.15, which would replace this version.
     assert "install this extra in another environment" in result_of(results, "trl").fix
     assert not any(result.name == "TRL packages" for result in results)
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted", "excludes"),
+    [
+        ("x<5", "x", False),
+        ("x>1,<3", "x>=0.5", False),
+        ("x<3", "x>2", False),
+        ("x==2.*", "x>2.0", False),
+        ("x~=2.1", "x!=2.1", False),
+        ("x<0.13", "x>=0.32", True),
+        ("x==0.24.0", "x>=0.32", True),
+        ("x<=2", "x>2", True),
+    ],
+)
+def test_requirements_that_exclude_each_other(own: str, wanted: str, excludes: bool) -> None:
+    for pair in ((own, wanted), (wanted, own)):
+        assert doctor._excludes(*map(Requirement, pair)) == excludes
 
 
 def test_a_trainer_that_excludes_the_extra_vllm(

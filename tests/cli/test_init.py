@@ -26,6 +26,11 @@ from rag_rewards.tiny_world.trial import FORMS
 from rag_rewards.trainers import TRAINERS
 from rag_rewards.training.settings import NOT_STATED
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
 SUM = {name: {"igpo": "credit.method=group"} for name in ("openrlhf", "ms-swift", "nemo-gym")}
 """By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
 
@@ -37,6 +42,11 @@ NO_TOOLS = [name for name, trainer in WITH_SCRIPT.items() if trainer.search == "
 """Trainers whose script generates one response without tools."""
 SEARCHES = ("search-r1", "stepsearch", "igpo", "carr")
 """The recipes whose policy searches."""
+PARSERS = {
+    ".py": lambda text: compile(text, "file", "exec"),
+    ".toml": tomllib.loads,
+    ".yaml": yaml.safe_load,
+}
 
 
 def settings_of(trainer: str, recipe: str) -> tuple[str, ...]:
@@ -82,6 +92,21 @@ def test_every_recipe_for_every_trainer(
     for path in folder.glob("*.sh"):
         subprocess.run(["bash", "-n", path], check=True, timeout=WAIT_SECONDS)  # it parses
     assert len([*folder.rglob("search.py")]) == (recipe in SEARCHES)
+
+
+@pytest.mark.parametrize("trainer", SCRIPTS)
+@pytest.mark.parametrize("name", ['say "x"', "a: b", "two\nlines", "back\\slash"])
+def test_every_name_of_a_reward(cli: Any, tmp_path: Path, trainer: str, name: str) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(f"import rag_rewards as rr\nOWN = rr.custom({name!r}, len)\n")
+    cli("init", trainer, "-r", f"{own}:OWN", "-o", tmp_path / "run", code=0)
+    for path in files_of(tmp_path / "run"):
+        if path.suffix == ".sh":
+            subprocess.run(["bash", "-n", path], check=True, timeout=WAIT_SECONDS)
+        elif path.suffix in PARSERS:
+            PARSERS[path.suffix](path.read_text("utf-8"))
+    if trainer in BASELINES:
+        assert json.dumps(f"{name}-{trainer}") in read(tmp_path / "run")
 
 
 # --- search agents -------------------------------------------------------------------------------
@@ -162,6 +187,17 @@ def test_the_reward_reads_the_dialect_of_the_environment(
     options = ("-r", "search-r1", "--set", f"dialect={other}", "-o", tmp_path / "other")
     refused = cli("init", trainer, *options, code=2).err.replace("\n", " ")
     assert f"set dialect={dialect}" in refused
+
+
+@pytest.mark.parametrize(
+    ("trainer", "dialect"), [("trl", "tools"), ("verl", "tools"), ("skyrl", "search-r1")]
+)
+def test_the_dialect_of_a_curriculum(cli: Any, tmp_path: Path, trainer: str, dialect: str) -> None:
+    stages = tmp_path / "stages.yaml"
+    stages.write_text("stages: [{recipe: search-r1, until_step: 9}, {recipe: search-r1}]")
+    cli("init", trainer, "--config", stages, "-o", tmp_path / "run", code=0)
+    text = (tmp_path / "run" / "search.py").read_text("utf-8")
+    assert f"`rag-rewards prepare --prompt {dialect}`" in text
 
 
 def test_a_policy_that_searches_has_tokens_for_all_turns(cli: Any, tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ of tests, the table of trainers and the navigation of the site contain it withou
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from repository_copy import Copy
 
+ROOT = Path(__file__).resolve().parents[2]
 RECORD = """    "loom": Trainer(
         title="Loom",
         package="loom-rl",
@@ -44,7 +48,8 @@ import json, sys
 sys.path.insert(0, "docs")
 import build_inserts, build_matrix
 from code_blocks import MARKS
-print(json.dumps([build_matrix.table().splitlines()[:3], build_inserts.trainers()]))
+lines = build_matrix.table().splitlines()
+print(json.dumps([[lines[0], lines[2], lines[-1]], build_inserts.trainers()]))
 """
 NAVIGATION = """
 import json, sys
@@ -107,10 +112,26 @@ def test_environments(copy: Copy) -> None:
     assert "loom" not in copy.python(program, "--quick")
 
 
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["slime"], ["trl", "verl"]])
+def test_an_unknown_environment_is_an_error(arguments: list[str]) -> None:
+    command = [sys.executable, str(ROOT / "rag_rewards/trainers.py"), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--quick, --more or a name of trl verl" in ran.stderr
+
+
+def test_tests_of_no_trainer_are_an_error() -> None:
+    command = ["make", "test-trainers", "PYTHON=false"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "no trainer: set TRAINERS" in ran.stderr
+
+
 def test_the_table_of_trainers(copy: Copy) -> None:
-    [head, _, cells], titles = json.loads(copy.python("-c", SITE))
+    [head, cells, floor], titles = json.loads(copy.python("-c", SITE))
     assert head.split(" | ")[-2] == "Loom 2.1"
     assert cells.split(" | ")[-2] == "works"
+    assert floor.split(" | ")[-2] == "not available: one rollout at a time"
     assert titles[-1] == "Loom"
 
 

@@ -15,7 +15,7 @@ from rag_rewards.rows.columns import (
     DATASET_FIELDS,
 )
 from rag_rewards.scorer import PromptOptions, Scorer
-from rag_rewards_adapters.component_rewards import exactly_flat
+from rag_rewards_adapters.component_rewards import exactly_equal
 from rag_rewards_adapters.ms_swift.batch import Batch, MessageTexts, completion_fields
 from rag_rewards_adapters.reading import dialect_at, read_rollout, with_errors, with_limit
 from rag_rewards_adapters.row_checks import check_judge
@@ -187,7 +187,7 @@ class RagReward(TrainerReward["Batch"]):
     ) -> list[Any]:
         values = super()._rewards(batch, rollouts, results, groups)
         filled = with_group_means(values, groups or ())
-        return batch.for_all_samples(exactly_flat(filled, groups or ()))
+        return batch.for_all_samples(exactly_equal(filled, groups or ()))
 
     def component_values(
         self, names: Sequence[str], completions: Sequence[Any], **columns: Any
@@ -210,7 +210,7 @@ class RagReward(TrainerReward["Batch"]):
         for name in names:
             values = [score.components.get(name) if score else None for score in self.last_scores]
             filled = values if is_gdpo else with_group_means(values, groups)
-            result[name] = batch.for_all_samples(exactly_flat(filled, groups))
+            result[name] = batch.for_all_samples(exactly_equal(filled, groups))
         return result
 
     def _write_log(

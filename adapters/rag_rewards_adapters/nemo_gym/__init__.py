@@ -135,13 +135,13 @@ def _parts(content: Any) -> str:
     return "".join(part for part in parts if isinstance(part, str))
 
 
-def _prompt(given: Any) -> list[dict[str, str]]:
+def _prompt(messages: Any) -> list[dict[str, str]]:
     """Return the input of a request as a chat."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
     return [
         {"role": item["role"], "content": _parts(item.get("content"))}
-        for item in given or []
+        for item in messages or []
         if item.get("role")
     ]
 

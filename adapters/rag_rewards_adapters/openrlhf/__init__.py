@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from rag_rewards.errors import RolloutError, plain
+from rag_rewards.errors import RolloutError, UsageError, plain
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Score
 from rag_rewards.scorer import Scorer
@@ -23,9 +23,10 @@ from rag_rewards.training.openrlhf import (
     raise_failure,
     response_of,
     rollouts_of,
+    unsupported_reason,
 )
 from rag_rewards.training.turn_sums import TurnSums
-from rag_rewards_adapters.scoring import check_scope, load
+from rag_rewards_adapters.scoring import load
 
 log = logging.getLogger("rag_rewards")
 
@@ -41,12 +42,8 @@ class RewardFunction:
     """
 
     def __init__(self, scorer: Scorer, error_value: float | None = None) -> None:
-        check_scope(
-            scorer.reward,
-            "OpenRLHF",
-            for_groups="use the agent executor, --train.agent_func_path",
-            for_stages="start a run for each stage",
-        )
+        if reason := unsupported_reason(scorer.reward):
+            raise UsageError(reason)
         self.scorer, self.error_value = scorer, error_value
         self.failed = 0
         self._sums = TurnSums()

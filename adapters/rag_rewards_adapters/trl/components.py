@@ -16,8 +16,8 @@ from rag_rewards_adapters.component_rewards import (
     Column,
     SharedPass,
     check_components,
-    exactly_flat,
-    flat_share,
+    exactly_equal,
+    share_without_signal,
 )
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def component_rewards(reward: RagReward, names: Sequence[str]) -> list[ComponentReward]:
     """Return one reward function for each component. Raises UsageError as `components` does."""
-    known = reward.scorer.reward.component_names
-    components = check_components(names, known, reward.std_floor)
+    every = reward.scorer.reward.component_names
+    components = check_components(names, every, reward.std_floor)
     shared = SharedPass()
     return [ComponentReward(reward, name, components, shared) for name in components]
 
@@ -61,11 +61,11 @@ class ComponentReward:
         scores = self.reward.last_scores
         groups = self._groups(len(scores))
         columns = {
-            name: exactly_flat([s.components.get(name) if s else None for s in scores], groups)
+            name: exactly_equal([s.components.get(name) if s else None for s in scores], groups)
             for name in self._components
         }
         if groups and (log_metric := batch.get("log_metric")) is not None:
-            log_metric(f"{self.reward.__name__}/flat_groups", flat_share(columns, groups))
+            log_metric(f"{self.reward.__name__}/flat_groups", share_without_signal(columns, groups))
         return columns
 
     def _groups(self, size: int) -> Groups:

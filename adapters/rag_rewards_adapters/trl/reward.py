@@ -117,6 +117,7 @@ class RagReward(TrainerReward[Batch]):
         self._prefix = response_prefix
         self._group_size = group_size
         self._has_warned = False
+        self._has_named_scaling = False
         self._settings: TrainerSettings | None = None
         self._trainer: Any = None
         self._training_policy: Any = None
@@ -245,12 +246,18 @@ class RagReward(TrainerReward[Batch]):
             same_prompt = groupby(batch.positions, key=lambda i: batch.prompts[i])
             return [list(group) for _, group in same_prompt]
         size, prompts = self.group_size, batch.prompts
-        if size is None or (self._std_floor is not None and self._settings is None):
-            # Only `bind` can check that the trainer does not scale again.
-            name, way = "std_floor", _BIND
-            if self._std_floor is None:
-                name, way = self.__name__, f"{_BIND}, or pass group_size="
-            raise UsageError(f"{name} compares the completions of a prompt: {way}")
+        if size is None:
+            name = self.__name__ if self._std_floor is None else "std_floor"
+            raise UsageError(
+                f"{name} compares the completions of a prompt, whose number is unknown: {_BIND}, "
+                "or pass group_size="
+            )
+        if self._std_floor is not None and self._settings is None and not self._has_named_scaling:
+            self._has_named_scaling = True
+            log.warning(
+                "std_floor without reward.bind(trainer), which checks the settings of the trainer: "
+                'the trainer must not scale by the standard deviation again (scale_rewards="none")'
+            )
         groups = group_by_position(len(prompts), size)
         for group in groups:
             for i in group:
@@ -354,5 +361,4 @@ class AsyncRagReward(RagReward):
         self, prompts: Any, completions: Any, **batch: Any
     ) -> list[float | None]:
         """Return the rewards of a batch, on the trainer's event loop."""
-        given = Batch.of(prompts=prompts, completions=completions, **batch)
-        return await self._score_async(given)
+        return await self._score_async(Batch.of(prompts=prompts, completions=completions, **batch))

@@ -146,16 +146,20 @@ class RewardOptions:
         required = {
             kind for recipe in self.reward.recipes for kind in required_models(recipe, examples)
         }
-        given = {kind for kind, option in _OPTIONS.items() if getattr(self.models, option)}
-        if missing := sorted(required - given - ({"policy"} if uses_loop else set())):
-            way = f"use the policy's own rollout engine ({GROUP_LOOP}), or set"
-            way = way if missing[0] == "policy" else "set"
-            raise missing_model(self.reward.name, missing[0], way)
+        available = {kind for kind, option in _OPTIONS.items() if getattr(self.models, option)}
+        if missing := sorted(required - available - ({"policy"} if uses_loop else set())):
+            raise model_to_set(self.reward, missing[0])
         if required and not uses_loop and _keeps_partial_groups(config):
             raise UsageError(
                 f"{self.reward.name} calls models, and if one fails for a rollout, verl would "
                 f"train on the other rollouts of the prompt: set {GROUP_LOOP}, or {REPLAY_BUFFER}"
             )
+
+
+def model_to_set(reward: Recipe | Curriculum, kind: ModelKind) -> UsageError:
+    """Return the error of a reward that requires a kind of model that is not set."""
+    way = f"use the policy's own rollout engine ({GROUP_LOOP}), or set"
+    return missing_model(reward.name, kind, way if kind == "policy" else "set")
 
 
 def plain_value(value: Any) -> Any:

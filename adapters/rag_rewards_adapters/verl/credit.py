@@ -207,7 +207,7 @@ class TurnCredit:
             return
         sampler = (config.trainer.get("v1") or {}).get("sampler") or {}
         key, metric = "algorithm.filter_groups.metric", filters.get("metric")
-        if "rag_rewards" in str((sampler.get("custom_sampler") or {}).get("path")):
+        if "rag_rewards_adapters.verl" in str((sampler.get("custom_sampler") or {}).get("path")):
             key = "+trainer.v1.sampler.sampler_kwargs.filter_groups_metric"
             metric = (sampler.get("sampler_kwargs") or {}).get("filter_groups_metric")
             if metric is None:
@@ -272,6 +272,12 @@ def _gdpo(algorithm: Any, options: dict[str, Any]) -> Credit:
             f"algorithm.gdpo_reward_weights={weights}: give a list with one weight for each of "
             f"the {len(names)} components in algorithm.gdpo_reward_keys"
         )
+    for i, weight in enumerate(weights):
+        if not isinstance(weight, (int, float)) or not math.isfinite(weight):
+            raise UsageError(
+                f"algorithm.gdpo_reward_weights[{i}]={weight}: set a finite number, the weight of "
+                f"{names[i]}"
+            )
     return Credit("gdpo", {**options, "weights": dict(zip(names, weights, strict=True))})
 
 

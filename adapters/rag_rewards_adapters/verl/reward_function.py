@@ -21,10 +21,15 @@ import msgspec
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows.columns import rollout_from_columns
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.scoring import score_of
-from rag_rewards_adapters.verl.config import NEEDS_GROUP_LOOP, RewardOptions, plain_value
+from rag_rewards_adapters.verl.config import (
+    NEEDS_GROUP_LOOP,
+    RewardOptions,
+    model_to_set,
+    plain_value,
+)
 from rag_rewards_adapters.verl.rows import extra_numbers, row_fields
 
 NEEDS_STEP = (
@@ -49,8 +54,8 @@ class ComputeScore:
 
     Returns the reward as `score`, the components of the recipe and, if the recipe defines a correct
     answer, `acc`. All samples have the same keys. Raises UsageError for invalid settings, for
-    recipes of group scope, for curricula and, from verl 0.9 on, for recipes with models;
-    RolloutError if a rollout cannot be scored, which verl counts as failed.
+    recipes of group scope, for curricula, for a model that is not set and, from verl 0.9 on, for
+    recipes with models; RolloutError if a rollout cannot be scored, which verl counts as failed.
 
     The function reads only the text. The reward manager `rag_rewards` and the agent loop also read
     token ids and tool turns.
@@ -76,7 +81,7 @@ class ComputeScore:
     ) -> dict[str, float]:
         scorer = self.scorer(reward_kwargs)
         rollout = _rollout(solution_str, ground_truth, extra_info)
-        return _numbers(scorer, scorer.score_each([rollout])[0])
+        return _numbers(scorer, rollout, scorer.score_each([rollout])[0])
 
     def scorer(self, reward_kwargs: Mapping[str, Any]) -> Scorer:
         """Return the scorer of these settings, which is loaded once."""
@@ -102,7 +107,7 @@ async def compute_score_async(
     """
     scorer = compute_score.scorer(reward_kwargs)
     rollout = _rollout(solution_str, ground_truth, extra_info)
-    return _numbers(scorer, (await scorer.score_each_async([rollout]))[0])
+    return _numbers(scorer, rollout, (await scorer.score_each_async([rollout]))[0])
 
 
 def _load(options: bytes) -> Scorer:
@@ -133,7 +138,14 @@ def _rollout(response: str, ground_truth: Any, extra_info: Any) -> Rollout | Rol
         return error
 
 
-def _numbers(scorer: Scorer, result: ScoreOrError) -> dict[str, float]:
+def _numbers(
+    scorer: Scorer, rollout: Rollout | RolloutError, result: ScoreOrError
+) -> dict[str, float]:
+    """Return the numbers of a score. Raises the error of the rollout, or of a missing model."""
+    if isinstance(result, RolloutError) and isinstance(rollout, Rollout):
+        kinds = required_models(scorer.reward, [rollout])
+        if missing := [kind for kind in kinds if getattr(scorer.models, kind) is None]:
+            raise model_to_set(scorer.reward, min(missing)) from result
     score = score_of(result)
     return {"score": float(score.value or 0.0), **extra_numbers(score, scorer)}
 

@@ -130,6 +130,8 @@ class RolloutReader:
             "prompt_token_ids": tuple(output.prompt_ids),
         }
         try:
+            if columns.get("raw_prompt") is None:
+                raise DataError("missing", "raw_prompt")
             if any(recipe.reads_turns for recipe in reward.recipes):
                 dialect = dialect_at(reward, to_builtins(columns.get("global_steps")))
                 fields["response_prefix"] = opened_tag(self.tokenizer, output.prompt_ids)

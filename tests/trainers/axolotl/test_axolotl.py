@@ -20,6 +20,7 @@ from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward
 
 from rag_rewards.cli import doctor, main
+from rag_rewards.trainers import TRAINERS
 
 TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / "trainers"), str(TESTS / "models"), str(TESTS.parent / "docs")]
@@ -155,9 +156,7 @@ def test_the_column_of_the_matrix(recipe: str) -> None:
 
 
 def test_the_page_names_the_tested_version() -> None:
-    pins = (TESTS / "trainers" / "axolotl.txt").read_text("utf-8")
-    [version] = re.findall(r"axolotl==([\d.]+)", pins)
-    assert f"Axolotl {version}" in PAGE
+    assert f"Axolotl {TRAINERS['axolotl'].tested}" in PAGE
 
 
 # --- the installed versions ----------------------------------------------------------------------

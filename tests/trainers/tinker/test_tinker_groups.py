@@ -175,7 +175,7 @@ def test_turns_are_the_transitions_and_their_rewards_are_summed(caplog: Any) -> 
 def test_a_builder_can_be_pickled() -> None:
     rewards = GroupRewards("naive-grpo", std_floor=0.1)
     copied = pickle.loads(pickle.dumps(rewards))  # noqa: S301 (our own bytes)
-    assert (copied.options, copied.std_floor) == ({"recipe": "naive-grpo"}, 0.1)
+    assert (copied.name, copied.std_floor) == ("naive-grpo", 0.1)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -101,13 +101,16 @@ def _configuration(package: Path, command: str) -> Any:
 
 def test_a_row_without_a_prompt_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"answers": ["Seine"]}\n')
-    with pytest.raises(DataError, match=r"line 1 of .*rag-rewards prepare -t trl"):
+    with pytest.raises(DataError, match=r"line 1 of .*rag-rewards prepare -t verifiers"):
         list(read_data(tmp_path / "rows.jsonl"))
 
 
 def test_the_page_has_the_commands_of_these_tests_and_a_valid_reward() -> None:
     page = (ROOT / "docs" / "verifiers.md").read_text("utf-8")
-    assert "rag-rewards prepare rows examples/arena.jsonl -o train.jsonl -r arena -t trl\n" in page
+    assert (
+        "rag-rewards prepare rows examples/arena.jsonl -o train.jsonl -r arena -t verifiers\n"
+        in page
+    )
     assert "rag-rewards init verifiers -r arena --data train.jsonl -o rag-arena\n" in page
     [code] = re.findall(r"^```python verifiers\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}

@@ -186,8 +186,8 @@ def test_a_flat_group_has_no_signal(monkeypatch, model):
             (*OPTIONS, "+algorithm.gdpo_reward_weights=[1]"),
             "one weight for each of the 2",
         ),
-        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,nan]"), "weights.format=nan: set a finite"),
-        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,high]"), "Expected `float`, got `str`"),
+        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,nan]"), r"weights\[1\]=nan: set a finite"),
+        ((*OPTIONS, "+algorithm.gdpo_reward_weights=[1,high]"), r"weights\[1\]=high: set a finite"),
         ((*OPTIONS, "algorithm.filter_groups.enable=True"), f"metric={SIGNAL}"),
     ],
 )

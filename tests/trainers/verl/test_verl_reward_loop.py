@@ -25,7 +25,9 @@ from reward_batches import (
 )
 from verl import DataProto
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager
+from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.metric_utils import process_validation_metrics
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.reward import extract_reward
 
@@ -160,3 +162,25 @@ def test_errors_in_ray_name_the_row_and_the_setting(tokenizer: Any, loop: Any, a
     rows[1].ground_truth = {"answers": ["Seine"]}
     with pytest.raises(rr.DataError, match="row 1: supporting: missing"):
         loop(arena).compute_rm_score(batch_of(tokenizer, rows))
+
+
+def test_padding_rows_do_not_change_advantages(tokenizer: Any) -> None:
+    rows = groups(TEXTS[:2])
+    batch = batch_of(tokenizer, rows, pad=0)
+    real = {name: batch.batch[name][0] for name in ("prompts", "responses", "attention_mask")}
+    real["num_turns"] = 2
+    sample, _ = construct_minimal_padding_template(real, {}, tokenizer.eos_token_id)
+    width = batch.batch["responses"].shape[1]
+    rewards, mask = torch.zeros(4, width), torch.ones(4, width)
+    rewards[0, -1], rewards[1, -1] = 13.0, 2.0
+    for i in (2, 3):  # as in a padded tensor: one masked token, no reward
+        mask[i] = 0
+        mask[i, : len(sample["response_mask"])] = sample["response_mask"]
+        rewards[i, : len(sample["rm_scores"])] = sample["rm_scores"]
+    prompts = np.array(["a", "a", "pad-x", "pad-x"], dtype=object)
+    estimate = core_algos.get_adv_estimator_fn("rag_grpo_clip_std")
+    values, _ = estimate(
+        token_level_rewards=rewards, response_mask=mask, index=prompts, config=None
+    )
+    assert values[:2, 0].tolist() == group_advantages([13.0, 2.0])
+    assert values[2:].abs().sum() == 0
