@@ -77,6 +77,7 @@ def _verdicts(
 
 
 def main() -> None:
+    paths = labelled_files(__doc__).parse_args().files
     page = Page(
         "Answers with verdicts of people",
         f"{introduction('hardening.py')} The answers are long answers of four systems and short "
@@ -92,7 +93,6 @@ def main() -> None:
     for verdict, last in (("right", "lost"), ("wrong", "caught")):
         heads += [verdict, "accepted, default", "accepted, hardened", last]
     page.table(*heads)
-    paths = labelled_files(__doc__).parse_args().files
     for name, settings, form, systems in RECIPES:
         rows = [row for path in paths for row in read(path, systems)]
         page.extend(lines_of(name, settings, form, length_of(systems), rows))

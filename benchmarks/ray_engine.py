@@ -139,14 +139,14 @@ def digest(output: Path) -> bytes:
 
 def main() -> None:
     options = arguments()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        times = measure(Path(folder), options.rows, options.rounds)
     page = Page(
         "Engine on Ray",
         f"`score -r {RECIPE}`, {options.rows:,} rows of 1.7 KB, files {place(options.folder)}; "
         f"{machine()}. Median of {options.rounds} interleaved rounds. The start and the end of a "
         "new cluster are included.",
     )
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        times = measure(Path(folder), options.rows, options.rounds)
     page.table("engine", "cluster", "output", "workers", "seconds", "rows per second")
     for way, durations in times.items():
         median = statistics.median(durations)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import socket
 import sys
 from collections.abc import Generator, Iterator
@@ -35,6 +36,8 @@ if importlib.util.find_spec("hypothesis"):
 IS_COMPLETE = any(Path(sys.prefix).glob(".installed*"))
 """Whether a target of the Makefile made this environment. In others, libraries can be missing."""
 MISSING_LIBRARY = "the environment does not contain all libraries of the tests: run `make test`"
+OTHER_MODULE = r"(?!rag_rewards|tests\b)"
+"""The beginning of the name of a module that is not our own. One of ours is never skipped."""
 MISSING_SHARED = "the folder `shared` does not exist next to the repository"
 
 
@@ -44,7 +47,8 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Skip a file that imports a library which this environment does not have."""
     report = yield
-    if not IS_COMPLETE and report.failed and "\nE   ModuleNotFoundError: " in report.longreprtext:
+    missing = rf"^E   ModuleNotFoundError: No module named '{OTHER_MODULE}"
+    if not IS_COMPLETE and report.failed and re.search(missing, report.longreprtext, re.M):
         report.outcome = "skipped"
         report.longrepr = (str(collector.path), 0, f"Skipped: {MISSING_LIBRARY}")
     return report
@@ -56,10 +60,16 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:
-        names = {type(each).__name__ for each in (error, error.__cause__)}
-        if not IS_COMPLETE and names & {"ModuleNotFoundError", "MissingExtraError"}:
+        if not IS_COMPLETE and (_is_of_a_library(error) or _is_of_a_library(error.__cause__)):
             pytest.skip(MISSING_LIBRARY)
         raise
+
+
+def _is_of_a_library(error: BaseException | None) -> bool:
+    """Return whether the cause of an error is a library that this environment does not have."""
+    if isinstance(error, ModuleNotFoundError):
+        return re.match(OTHER_MODULE, error.name or "") is not None
+    return type(error).__name__ == "MissingExtraError"
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-FLOOR = 0.02
+FLOOR = 0.005
 """Seconds of processor time that are too short for a measurement."""
 
 TIMES = 24

@@ -19,7 +19,7 @@ TEXT = README.read_text("utf-8") if README.exists() else ""
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted((ROOT / "rag_rewards").rglob("*.py"))
-    if "\n    >>> " in path.read_text("utf-8")
+    if re.search(r"^\s*>>> ", path.read_text("utf-8"), re.M)
 ]
 """The modules with examples in docstrings."""
 

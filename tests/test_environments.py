@@ -6,6 +6,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -71,6 +72,27 @@ def test_a_command_in_an_unusual_environment_writes_the_same_bytes(
     usual = scored([], dict(os.environ), "usual.jsonl")
     assert scored(flags, environment, "unusual.jsonl") == usual
     assert json.loads(usual)["reward"] is not None
+
+
+def test_a_missing_library_is_a_skip_and_a_missing_own_module_is_a_failure(tmp_path: Path) -> None:
+    for name in ("conftest.py", "properties.py"):
+        shutil.copy(Path(__file__).parent / name, tmp_path)
+    for i, module in enumerate(["rag_rewards.no_module", "no_library"]):
+        (tmp_path / f"test_file_{i}.py").write_text(f"import {module}\n", "utf-8")
+        test = f"def test_of_{i}():\n    import {module}\n"
+        (tmp_path / f"test_call_{i}.py").write_text(test, "utf-8")
+    code = "import sys, pytest; sys.prefix = 'nothing'; pytest.main(sys.argv[1:])"
+    options = ["-q", "-rA", "--tb=no", "--continue-on-collection-errors", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+    )
+    assert "1 failed, 2 skipped, 1 error in" in ran.stdout, ran.stdout + ran.stderr
+    assert "FAILED test_call_0.py" in ran.stdout
+    assert "ERROR test_file_0.py" in ran.stdout
 
 
 @pytest.mark.parametrize("recipe", ["arena", "ctrl-rag", "lear", "naive-grpo"])

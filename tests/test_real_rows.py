@@ -1,4 +1,4 @@
-"""Real rows of data sets through every recipe, with invented responses and evidence by rules."""
+"""Real rows of data sets through every recipe, with invented responses and evidence."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import partial
 import msgspec
 import pytest
 from real_rows import SOURCES, ircot, musique, responses, triviaqa, trust_align, two_wiki
+from varied_evidence import with_varied_evidence
 
 from rag_rewards import RECIPES, Recipe, Rollout, decode_row, recipe
-from rag_rewards.audit.rule_evidence import with_evidence
 
 INVENTED_GOLD = {
     "stepsearch": {"search_keys": [["who", "which"]], "gold_documents": ["It is in this page."]},
@@ -19,9 +19,9 @@ INVENTED_GOLD = {
 """Gold data that no data set contains, by recipe."""
 
 
-def answered(scheme: Recipe, rollout: Rollout) -> Rollout:
-    """Return the rollout with evidence by rules for every need, after a round trip."""
-    return decode_row(msgspec.json.encode(with_evidence(scheme, rollout)))
+def read_with_evidence(scheme: Recipe, rollout: Rollout) -> Rollout:
+    """Return the rollout with evidence for every need, after a round trip."""
+    return decode_row(msgspec.json.encode(with_varied_evidence(scheme, rollout)))
 
 
 VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {
@@ -53,7 +53,7 @@ def test_real_rows_score(shared, source, variant):
             for kind, text in responses(row).items():
                 gold = row | INVENTED_GOLD.get(variant, {})
                 bare = decode_row({**gold, "id": f"{i}-{kind}", "group": i, "response": text})
-                row_scores.append(answered(scheme, bare))
+                row_scores.append(read_with_evidence(scheme, bare))
         scores = scheme(row_scores)
         assert len(scores) == len(row_scores) > 0
         for rollout, score in zip(row_scores, scores, strict=True):
@@ -74,7 +74,7 @@ def by_kind(shared, source, name, **options):
     for row in source(shared / "data"):
         for kind, text in responses(row).items():
             bare = decode_row({**row, "response": text, "group": row["question"]})
-            table.setdefault(kind, []).append(scheme([answered(scheme, bare)])[0])
+            table.setdefault(kind, []).append(scheme([read_with_evidence(scheme, bare)])[0])
     return table
 
 

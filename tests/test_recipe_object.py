@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
+from varied_evidence import with_varied_evidence
 
 from rag_rewards import (
     RECIPES,
@@ -32,7 +33,6 @@ from rag_rewards import (
     decode_row,
     recipe,
 )
-from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.recipes import build_recipe
 from rag_rewards.rollout import (
     LogProbs,
@@ -86,7 +86,7 @@ RANGES = {
 }
 
 
-# --- rows with evidence by rules ------------------------------------------------------------------
+# --- rows with evidence --------------------------------------------------------------------------
 
 RESPONSES = [
     "<relevance>[1]</relevance><analysis>a</analysis><answer>Paris</answer>",
@@ -129,7 +129,7 @@ def rows(name: str, scheme: Recipe | None = None, **changes) -> list[Rollout]:
         Rollout(response=text, id=i, group=f"g{i % 3}", **ROW | changes)
         for i, text in enumerate(RESPONSES)
     ]
-    return [with_evidence(scheme or recipe(name), rollout) for rollout in inputs]
+    return [with_varied_evidence(scheme or recipe(name), rollout) for rollout in inputs]
 
 
 def reads_turns(name: str) -> bool:
@@ -202,6 +202,15 @@ EQUATIONS = {
         + 0.6 * ((c["gain"] or 0) - (c["redundancy"] or 0))
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "component"),
+    [("ctrl-rag", "evidential_contribution"), ("ground-grpo", "citation")],
+)
+def test_the_rows_reach_negative_values(name, component):
+    values = [score.components[component] for score in recipe(name)(rows(name))]
+    assert min(values) < 0
 
 
 @pytest.mark.parametrize("name", sorted(EQUATIONS))
@@ -373,7 +382,7 @@ def test_the_prefix_is_part_of_the_response(name):
     scheme = recipe(name)
     for text in RESPONSES:
         if text.startswith("<think>"):
-            whole = with_evidence(scheme, Rollout(response=text, **ROW))
+            whole = with_varied_evidence(scheme, Rollout(response=text, **ROW))
             opened = msgspec.structs.replace(
                 whole, response=text.removeprefix("<think>"), response_prefix="<think>"
             )
@@ -413,11 +422,12 @@ def test_tool_turns_never_count(name):
         ]
         talked = msgspec.structs.replace(plain, response=chat)
         if reads_turns(name):
-            (score,) = scheme([with_evidence(scheme, talked)])
+            (score,) = scheme([with_varied_evidence(scheme, talked)])
             (alone,) = scheme([plain])
             # The information gain of IGPO is that of all turns.
             assert score.components.get("outcome") == alone.components.get("outcome")
-            assert score.value == alone.value or name == "igpo"
+            info_gain = score.components.get("info_gain") or 0.0
+            assert score.value == pytest.approx(alone.value + info_gain)
             assert score.details["searches"] == 0
         else:
             assert flat(scheme([talked])) == flat(scheme([plain]))
@@ -430,8 +440,8 @@ def test_truncated_responses_are_scored(name):
         torn = Rollout(response=text[: len(text) // 2], finish_reason="length", **ROW)
         whole = msgspec.structs.replace(torn, finish_reason=None)
         (cut,), (stopped,) = (
-            scheme([with_evidence(scheme, torn)]),
-            scheme([with_evidence(scheme, whole)]),
+            scheme([with_varied_evidence(scheme, torn)]),
+            scheme([with_varied_evidence(scheme, whole)]),
         )
         if reads_turns(name):  # the details name the turn that was truncated
             assert (cut.value, cut.components) == (stopped.value, stopped.components)

@@ -126,11 +126,13 @@ class Client:
         *,
         load: Callable[[_R], int] = lambda item: 1,
         name: Callable[[_R], str] | None = None,
+        deadline: float | None = None,
     ) -> list[_T | Exception]:
         """Call `work` for each item with a server, and return the results in order.
 
-        load  number of tokens of an item
-        name  beginning of the errors of an item; default: the name of the client
+        load      number of tokens of an item
+        name      beginning of the errors of an item; default: the name of the client
+        deadline  deadline on the monotonic clock; default: that of a call which begins now
 
         A BackendError, also one at the deadline, is the result of its item.
         """
@@ -148,8 +150,8 @@ class Client:
 
         if items:
             async with self._shared.use() as shared:
-                deadline = time.monotonic() + (self.limits.deadline or math.inf)
-                call = Call(shared, self.health.start_call(), deadline)
+                ends_at = self.new_deadline() if deadline is None else deadline
+                call = Call(shared, self.health.start_call(), ends_at)
                 at_once = min(len(items), self.limits.concurrency * len(self.servers))
                 await call.run([process(call) for _ in range(at_once)])
         for i, item in enumerate(items):
@@ -158,9 +160,11 @@ class Client:
                 results[i] = HttpError(f"{label}: {self.deadline} is over")
         return [results[i] for i in range(len(items))]
 
-    async def one(self, work: Callable[[Sender], Awaitable[_T]]) -> _T:
+    async def one(
+        self, work: Callable[[Sender], Awaitable[_T]], deadline: float | None = None
+    ) -> _T:
         """Call `work` with a server, and return its result. Raises its error."""
-        (result,) = await self.map([None], lambda _, sender: work(sender))
+        (result,) = await self.map([None], lambda _, sender: work(sender), deadline=deadline)
         if isinstance(result, Exception):
             raise result
         return result
@@ -181,6 +185,10 @@ class Client:
     def split(self) -> list[Client]:
         """Return one object for each server."""
         return [replace(self, servers=(server,)) for server in self.servers]
+
+    def new_deadline(self) -> float:
+        """Return the deadline, on the monotonic clock, of a call which begins now."""
+        return time.monotonic() + (self.limits.deadline or math.inf)
 
     @property
     def deadline(self) -> str:
@@ -219,9 +227,9 @@ class ModelServers(ABC, Generic[_D]):
     async def _describe(self, sender: Sender) -> _D:
         """Request the description from a server. BackendError for one without such a model."""
 
-    async def _described(self) -> _D:
+    async def _described(self, deadline: float | None = None) -> _D:
         if self._description is None:
-            self._description = await self._client.one(self._describe)
+            self._description = await self._client.one(self._describe, deadline)
         return self._description
 
     def _described_sync(self) -> _D:

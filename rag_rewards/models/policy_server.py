@@ -21,7 +21,7 @@ from rag_rewards.evidence.protocols import (
 )
 from rag_rewards.models.addresses import servers_of
 from rag_rewards.models.calls import run_concurrently
-from rag_rewards.models.client import Client, ModelServers, Sender
+from rag_rewards.models.client import Client, ModelServers, Sender, without_frames
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.local_models import resolve_tokenizer
 from rag_rewards.models.selfcheck import agree, selfcheck
@@ -175,15 +175,22 @@ class PolicyServer(ModelServers[ServedModel]):
         answer: Callable[[_R, ServedModel, Sender], Awaitable[_A]],
         load: Callable[[_R], int],
     ) -> list[_A | Exception]:
-        """Answer requests of the model that the servers describe. Its error is that of all."""
+        """Answer requests of the model that the servers describe. Its error is that of all.
+
+        The description and the answers have one deadline.
+        """
         if not requests:
             return []
+        deadline = self._client.new_deadline()
         try:
-            model = await self._described()
+            model = await self._described(deadline)
         except BackendError as error:
-            return [error] * len(requests)
+            return [without_frames(error)] * len(requests)
         return await self._client.map(
-            requests, lambda request, sender: answer(request, model, sender), load=load
+            requests,
+            lambda request, sender: answer(request, model, sender),
+            load=load,
+            deadline=deadline,
         )
 
     async def _score(

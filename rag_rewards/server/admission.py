@@ -66,22 +66,22 @@ class Admission:
         Raises asyncio.TimeoutError at the deadline, and ClientGone if the client disconnects.
         """
         deadline = time.monotonic() + self.options.deadline
-        counted = _RequestBytes(self)
+        request_bytes = _RequestBytes(self)
         try:
-            body = await asyncio.wait_for(self._body(receive, counted), self.options.deadline)
+            body = await asyncio.wait_for(self._body(receive, request_bytes), self.options.deadline)
         except BaseException:
-            counted.leave()
+            request_bytes.remove()
             raise
         if len(body) <= INLINE_BYTES and not self.has_models:
             try:
                 return await handler(body)  # takes less time than a disconnection
             finally:
-                counted.leave()
+                request_bytes.remove()
         work = asyncio.ensure_future(handler(body))
-        work.add_done_callback(lambda _: counted.leave())
+        work.add_done_callback(lambda _: request_bytes.remove())
         return await _until_disconnect(receive, work, deadline)
 
-    async def _body(self, receive: Receive, counted: _RequestBytes) -> bytes:
+    async def _body(self, receive: Receive, request_bytes: _RequestBytes) -> bytes:
         """Return the body of a request. Raises 413 or 503 as soon as it exceeds a limit."""
         limit = int(self.options.max_body * MIB)
         parts: list[bytes] = []
@@ -90,13 +90,13 @@ class Admission:
             if message["type"] == "http.disconnect":
                 raise ClientGone
             parts.append(message.get("body", b""))
-            counted.add(len(parts[-1]))
+            request_bytes.add(len(parts[-1]))
             try:
-                if counted.size > limit:
+                if request_bytes.size > limit:
                     raise RequestError(413, "TooLarge", f"the body has more than {limit:,} bytes")
                 self.check()
             except RequestError:
-                counted.leave()  # at once, so that its bytes refuse no other request
+                request_bytes.remove()  # at once, so that its bytes refuse no other request
                 raise
             if not message.get("more_body", False):
                 return b"".join(parts)
@@ -137,7 +137,7 @@ class _RequestBytes:
         self.size += size
         self._admission.pending_bytes += size
 
-    def leave(self) -> None:
+    def remove(self) -> None:
         self.add(-self.size)
 
 

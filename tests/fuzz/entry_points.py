@@ -57,6 +57,7 @@ STYLES = (
     Tags(("think", "answer"), SectionStyle("lenient", "missing")),
 )
 QUESTION = "Which city is it, and when?"
+ALIASES = [f"May {day % 28 + 1}, {1900 + day} by Anna Paris{day}" for day in range(60)]
 
 
 def decided(*gold):
@@ -160,10 +161,12 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "decision, a date": decided("1999", "May 5, 1999"),
     "decision, a name": decided("Anna Maria Reed", "Reed (band)", "Oslo and Rome in Paris"),
     "decision, Chinese": decided("巴黎"),
+    "decision, many aliases": decided(ALIASES),
     "decision, gold": lambda text: decide("It is Paris.", [new(text), "Paris"]),
     "decision, question": lambda text: decide("It is Paris.", ["Paris"], new(text)),
     "decision, the text itself": lambda text: decide(text, [new(text), text, "Paris"]),
     "lenient": lambda text: lenient_match(text, ["Paris", "May 5, 1999"], QUESTION),
+    "lenient, many aliases": lambda text: lenient_match(text, ALIASES, QUESTION),
     "lenient, gold": lambda text: lenient_match("Paris", [new(text), "Paris"], new(text)),
     "normalized": lambda text: (FOLDING(text), squad(text), triviaqa(text), shown(text)),
     "lengths": lambda text: (words(text), auto_length(text), first_words(text, 1 << 20)),

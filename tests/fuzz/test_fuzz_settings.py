@@ -75,7 +75,7 @@ def test_settings_of_the_command_line(given):
         settings().map(
             lambda given: {"stages": [{"recipe": given[0], "settings": given[1], "until_step": 1}]}
         ),
-        settings(python_values).map(lambda given: {"models": {"dtype": given[0], **given[1]}}),
+        settings(values).map(lambda given: {"models": {"dtype": given[0], **given[1]}}),
         values,
     ),
     st.one_of(st.just(""), texts),
@@ -86,10 +86,10 @@ def test_configuration_files(content, appended):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "settings.yaml"
         path.write_text(text, "utf-8", newline="")
-        config = outcome(lambda: read_config(path))
-    if isinstance(config, str):
+        result = outcome(lambda: read_config(path))
+    if isinstance(result, str):
         return
-    config, models = config
+    config, models = result
     outcome(lambda: ModelOptions.of(models))
     mapping = {"settings": config.settings, "hardened": config.hardened, "stages": config.stages}
     if config.recipe is None or ":" not in config.recipe:

@@ -16,6 +16,7 @@ import pytest
 from judge_server import JudgeServer, Reply, Request
 
 from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.models import client as client_module
 from rag_rewards.models.addresses import servers_of
 from rag_rewards.models.client import Client, Sender
@@ -24,6 +25,7 @@ from rag_rewards.models.limits import Limits
 from rag_rewards.models.responses import HttpError
 from rag_rewards.models.text_servers import SimilarityServer
 from rag_rewards.models.text_servers.server import Api
+from rag_rewards.models.vllm import VllmServer
 
 ROOT = Path(__file__).parents[2]
 OK = Reply(raw=b'{"number": 7}')
@@ -275,9 +277,11 @@ def test_errors_keep_no_response_in_memory() -> None:
             similarity = SimilarityServer(server.url, limits=client.limits)
             similarity._client = client
             similarity._description = Api("m", 1, lambda texts, sender: number(texts, sender))
+            policy = VllmServer(server.url, limits=client.limits)
             tracemalloc.start()
             errors = numbers(client, 9)
             errors += asyncio.run(similarity.similarity([(str(i), "x") for i in range(9)]))
+            errors += asyncio.run(policy.score([ScoreRequest((tuple(range(300_000)),), ((1,),))]))
             server.requests.clear()
             gc.collect()
             size, _ = tracemalloc.get_traced_memory()

@@ -11,6 +11,7 @@ import ssl
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -94,6 +95,21 @@ def test_values_are_those_of_the_model(pair):
     check_values(first, GROUP)
     check_values(second, OTHER)
     assert first.computed + first.reused == count(GROUP)
+
+
+def test_the_description_and_the_answers_have_one_deadline(pair, monkeypatch):
+    server, policy = pair
+    policy._client.limits = replace(QUICK, deadline=1.0, retries=0)
+    describe = policy._describe
+
+    async def describe_slowly(sender):
+        await asyncio.sleep(0.6)
+        return await describe(sender)
+
+    monkeypatch.setattr(policy, "_describe", describe_slowly)
+    server.delay = 0.6
+    (error,) = score(policy, OTHER)
+    assert isinstance(error, BackendError)
 
 
 def test_only_requested_pairs_are_scored(pair):

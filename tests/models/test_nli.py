@@ -583,49 +583,6 @@ def copy(bert, tmp_path):
     return shutil.copytree(bert, tmp_path / "copy")
 
 
-@pytest.fixture
-def no_hub(monkeypatch):
-    """A request to the hub fails the test."""
-
-    def calls(*arguments, **options):
-        pytest.fail(f"requested from the hub: {arguments}")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", calls)
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (["model.safetensors"], r"copy has no weights: none of \*\.safetensors, pytorch_model"),
-        (["tokenizer.json"], r"copy has no tokenizer: none of tokenizer\.json, "),
-        (["config.json"], r"copy is not the folder of a model: it has no config\.json"),
-    ],
-)
-def test_an_incomplete_folder_is_rejected(files, message, copy, no_hub):
-    for file in files:
-        (copy / file).unlink()
-    with pytest.raises(UsageError, match=message):
-        load(copy)
-
-
-@pytest.mark.parametrize("shape", ["{}/nothing", "./nothing", "~/no-such-folder", "a/b/c", "Path"])
-def test_a_path_is_never_requested_from_the_hub(shape, no_hub, tmp_path, monkeypatch):
-    from pathlib import Path
-
-    model = Path("owner/name") if shape == "Path" else shape.format(tmp_path)
-    with pytest.raises(UsageError, match="there is no folder"):
-        load(model)
-    (tmp_path / "models").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="there is no folder"):
-        load("models/nli")
-
-
-def test_a_file_is_not_a_folder(copy, no_hub):
-    with pytest.raises(UsageError, match=r"config\.json is a file"):
-        load(copy / "config.json")
-
-
 def test_a_name_from_the_hub(bert, monkeypatch):
     calls = []
 

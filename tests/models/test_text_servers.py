@@ -104,11 +104,13 @@ class TestEntailmentOfTei:
         with TeiDouble(encoder) as server, pytest.raises(BackendError, match="not a classifier"):
             entail(EntailmentServer(server.url, limits=FAST))
 
-    def test_a_long_premise_is_divided(self, deberta, local):
+    @pytest.mark.parametrize("status", [422, 413])
+    def test_a_long_premise_is_divided(self, deberta, local, status):
         words = text(120)[0].split()
         hypothesis = "Paris is a city ."
         middle = " ".join([*words[:80], "Paris is the capital of France .", *words[80:]])
         with TeiDouble(deberta) as server:
+            server.status_of_long = status
             model = EntailmentServer(server.url, limits=FAST)
             (value,) = entail(model, [(middle, hypothesis)])
             parts = [pair[0] for body in server.posts for pair in body["inputs"]]
@@ -118,10 +120,12 @@ class TestEntailmentOfTei:
         assert value == close_to(max(local.entail_sync([(p, hypothesis) for p in fitting])))
         assert set(" ".join(fitting).split()) == set(middle.split())
 
-    def test_a_long_hypothesis_has_probability_0(self, deberta, local):
+    @pytest.mark.parametrize("status", [422, 413])
+    def test_a_long_hypothesis_has_probability_0(self, deberta, local, status):
         long = text(200)[0]
         pairs = [("the cat sat", long), *PAIRS]
         with TeiDouble(deberta) as server:
+            server.status_of_long = status
             values = entail(EntailmentServer(server.url, limits=FAST), pairs)
             assert values == close_to([0.0, *local.entail_sync(PAIRS)])
 

@@ -73,6 +73,8 @@ class TeiDouble(TextServer):
     """text-embeddings-inference 1.9.3."""
 
     max_client_batch_size = 32
+    status_of_long = 422
+    """Status for texts with too many tokens. A proxy refuses large bodies with 413."""
     names: dict[int, str] | None = None
     """Labels in /info and in predictions, in place of those of the model."""
 
@@ -126,7 +128,7 @@ class TeiDouble(TextServer):
         length = self.length(*texts)
         if length > self.max_length:
             message = f"`inputs` must have less than {self.max_length} tokens. Given: {length}"
-            raise Refusal(422, message)
+            raise Refusal(self.status_of_long, message)
 
     def predict(self, request: PredictRequest) -> Any:
         if self.is_encoder:

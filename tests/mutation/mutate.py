@@ -158,7 +158,7 @@ def _test_files() -> dict[str, str]:
 
 
 def failure(paths: tuple[str, ...], without: set[str]) -> str:
-    """Return the first test that fails, or "" if all pass."""
+    """Return the first test that fails, "" if all pass, or a message if no test is at fault."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "-m", "not slow"]
     command += ["-p", "no:cacheprovider", *paths, *(f"--deselect={each}" for each in without)]
     path = os.pathsep.join([str(TREE), str(TREE / "adapters")])
@@ -172,13 +172,21 @@ def failure(paths: tuple[str, ...], without: set[str]) -> str:
     if ran.returncode in (0, 5):  # 5: no test is left
         return ""
     match = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", ran.stdout, re.M)
-    return match[1] if match else (ran.stdout + ran.stderr).strip().splitlines()[-1]
+    output = (ran.stdout + ran.stderr).strip()
+    return match[1] if match else f"pytest ended with {ran.returncode}: {output.splitlines()[-1:]}"
+
+
+@cache
+def failure_without_mutation(paths: tuple[str, ...], without: frozenset[str]) -> str:
+    """Return the result of tests on the unchanged file."""
+    return failure(paths, set(without))
 
 
 def finder(mutation: Mutation, broken: set[str]) -> str:
     """Return the first test that finds a mutation, or "".
 
-    A test that fails without the mutation as well is added to `broken`.
+    A test that fails without the mutation as well is added to `broken`. Stops if the tests cannot
+    run without the mutation either.
     """
     file = TREE / mutation.path
     text = file.read_bytes()
@@ -190,7 +198,11 @@ def finder(mutation: Mutation, broken: set[str]) -> str:
             file.write_bytes(text)
             if not name or name in broken:
                 break
-            if not name.startswith("tests/") or not failure((name,), set()):
+            if not name.startswith("tests/"):
+                if fault := failure_without_mutation(paths, frozenset(broken)):
+                    raise SystemExit(f"without a mutation, {' '.join(paths)}: {fault}")
+                return name
+            if not failure((name,), set()):
                 return name
             broken.add(name)
     return ""
