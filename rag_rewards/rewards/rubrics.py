@@ -303,8 +303,8 @@ class RubricReward(Composite):
         out: list[Value] = [None] * len(scores)
         groups = [range(len(scores))] if self.normalize == "none" else batch.groups
         for group in groups:
-            best = max((self._share(scores[i]) for i in group), default=0.0)
-            scale = 1.0 if self.normalize == "none" else best
+            is_absolute = self.normalize == "none"
+            scale = 1.0 if is_absolute else max(self._share(scores[i]) for i in group)
             for i in group:
                 out[i] = self._value(scores[i], scale)
         return out

@@ -100,6 +100,14 @@ class TestEntailmentOfTei:
         assert all(isinstance(value, BackendError) for value in values)
         assert "returned the labels ['maybe', 'no', 'yes']" in str(values[0])
 
+    def test_the_description_and_the_pairs_have_one_deadline(self, deberta, monkeypatch):
+        with TeiDouble(deberta) as server:
+            model = EntailmentServer(server.url, limits=FAST)
+            new, deadlines = model._client.new_deadline, []
+            monkeypatch.setattr(model._client, "new_deadline", lambda: deadlines.append(1) or new())
+            entail(model)
+        assert len(deadlines) == 1
+
     def test_an_encoder_is_an_error(self, encoder):
         with TeiDouble(encoder) as server, pytest.raises(BackendError, match="not a classifier"):
             entail(EntailmentServer(server.url, limits=FAST))

@@ -131,7 +131,8 @@ class EntailmentServer(TextServer):
         complete = [(p, h) for p, h in pairs if p.strip() and h.strip()]
         if not complete:
             return [(0.0, 0.0)] * len(pairs)
-        api = await self._described()
+        deadline = self._client.new_deadline()
+        api = await self._described(deadline)
         values: dict[Pair, Both | Exception]
         if contradiction and not self._has_contradiction:
             error = self._error("serves a model without a label for contradiction")
@@ -142,6 +143,7 @@ class EntailmentServer(TextServer):
                 api.batch,
                 lambda pair: len(pair[0]) + len(pair[1]),
                 lambda batch, sender: api.send(batch, sender, contradiction),
+                deadline,
             )
         return [values.get((p, h), (0.0, 0.0)) for p, h in pairs]
 

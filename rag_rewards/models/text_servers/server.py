@@ -171,6 +171,7 @@ class TextServer(ModelServers[Api]):
         batch: int,
         length: Callable[[T], int],
         send: Callable[[Sequence[T], Sender], Awaitable[Sequence[Any]]],
+        deadline: float,
     ) -> dict[T, Any]:
         """Return the result or the error of each distinct item.
 
@@ -194,7 +195,7 @@ class TextServer(ModelServers[Api]):
             return first + await isolated(batch[middle:], sender)
 
         answers = await self._client.map(
-            batches, isolated, load=lambda batch: sum(map(length, batch))
+            batches, isolated, load=lambda batch: sum(map(length, batch)), deadline=deadline
         )
         results: dict[T, Any] = {}
         for batch_items, values in zip(batches, answers, strict=True):

@@ -71,14 +71,15 @@ class SimilarityServer(TextServer):
         complete = [(text, other) for text, other in pairs if text.strip() and other.strip()]
         if not complete:
             return [0.0] * len(pairs)
-        api = await self._described()
+        deadline = self._client.new_deadline()
+        api = await self._described(deadline)
         if self._returns_similarities:
             values = await self._in_batches(
-                complete, api.batch, lambda pair: len(pair[0]) + len(pair[1]), api.send
+                complete, api.batch, lambda pair: len(pair[0]) + len(pair[1]), api.send, deadline
             )
         else:
             texts = [text for pair in complete for text in pair]
-            vectors = await self._in_batches(texts, api.batch, len, api.send)
+            vectors = await self._in_batches(texts, api.batch, len, api.send, deadline)
             values = {pair: _cosine(vectors[pair[0]], vectors[pair[1]]) for pair in complete}
         return [values.get(pair, 0.0) for pair in pairs]
 
