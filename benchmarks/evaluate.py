@@ -13,7 +13,7 @@ import json
 import random
 from pathlib import Path
 
-from harness import BUILD, Page, machine, parser, run_command
+from harness import BUILD, Page, machine, parser, run_command, usage_cells
 
 WORDS = "river city king album film born county team novel war school song award north".split()
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."
@@ -118,10 +118,7 @@ def main() -> None:
         usage = run_command("evaluate", *options, "-o", "-")
         page.row(
             name,
-            f"{usage['seconds']:.1f}",
-            f"{usage['processor']:.1f}",
-            f"{rows / usage['seconds']:,.0f}",
-            f"{usage['peak'] / 1e6:,.0f} MB",
+            *usage_cells(usage, rows),
         )
     for path in paths:
         path.unlink()

@@ -9,7 +9,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -66,6 +66,16 @@ def run_command(
     if usage["code"] not in codes:
         raise SystemExit(f"{' '.join(command)} ended with {usage['code']}:\n{done.stderr}")
     return usage
+
+
+def usage_cells(usage: Mapping[str, float], rows: int) -> list[str]:
+    """Return seconds, processor seconds, rows per second and peak memory as cells of a table."""
+    return [
+        f"{usage['seconds']:.1f}",
+        f"{usage['processor']:.1f}",
+        f"{rows / usage['seconds']:,.0f}",
+        f"{usage['peak'] / 1e6:,.0f} MB",
+    ]
 
 
 def ratio(slow: Sequence[float], fast: Sequence[float]) -> float:

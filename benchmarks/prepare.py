@@ -13,7 +13,7 @@ import json
 import random
 from pathlib import Path
 
-from harness import BUILD, Page, machine, parser, run_command
+from harness import BUILD, Page, machine, parser, run_command, usage_cells
 
 WORDS = "river city king album film born county team novel war school song award north".split()
 RUNS = {
@@ -74,10 +74,7 @@ def main() -> None:
         output = BUILD / options[options.index("-o") + 1]
         page.row(
             name,
-            f"{usage['seconds']:.1f}",
-            f"{usage['processor']:.1f}",
-            f"{rows / usage['seconds']:,.0f}",
-            f"{usage['peak'] / 1e6:,.0f} MB",
+            *usage_cells(usage, rows),
             f"{output.stat().st_size / 1e6:,.0f} MB",
         )
         for file in BUILD.glob(f"{output.name}*"):

@@ -368,7 +368,7 @@ class SingleRecipe:
     async def score(self, rollout: Rollout | RolloutError) -> Score:
         """Return the score of a rollout. Raises its RolloutError if it is unscored.
 
-        Rules are scored in a thread, so that other rollouts can be generated meanwhile.
+        Rules are scored in a thread, so that the event loop can generate other rollouts.
         """
         self._searches.check(self.scorer.recipes, [rollout])
         if self.scorer.has_models:
