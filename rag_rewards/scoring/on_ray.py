@@ -71,6 +71,15 @@ def node_address() -> str:
     return str(ray.util.get_node_ip_address())
 
 
+class _Restart(msgspec.Struct, frozen=True):
+    """A worker that ended at a shard, and the time until which it must answer again."""
+
+    worker: Any
+    task: ShardTask
+    attempt: int
+    end: float
+
+
 class RayWorkers:
     """Actors of a Ray cluster that score shards.
 
@@ -93,8 +102,7 @@ class RayWorkers:
 
     def signature(self) -> str:
         """Return the signature of the workers' scorer."""
-        reference = self._workers[0].signature.remote()
-        self._wait_for([reference])
+        reference = self._wait_for([self._workers[0].signature.remote()])
         try:
             return str(self._result(reference))
         except self._ray.exceptions.RayError as error:
@@ -103,47 +111,68 @@ class RayWorkers:
     def begin(self, job: ShardJob) -> None:
         """Start a run. All paths become absolute, since each worker has its own folder."""
         files = [msgspec.structs.replace(each, path=absolute_path(each.path)) for each in job.files]
+        self._open: dict[Any, tuple[Any, ShardTask, int]] = {}
+        self._restarts: dict[Any, _Restart] = {}
         self._job = msgspec.structs.replace(job, files=files, folder=absolute_path(job.folder))
         self._shared_job = self._ray.put(self._job)
 
     def run(self, tasks: Iterable[ShardTask]) -> Iterator[Part]:
         """Score shards. See `ScoreShards`. Raises BackendError when workers end repeatedly."""
         free = self._workers * TASKS_PER_WORKER
-        open_tasks: dict[Any, tuple[Any, ShardTask, int]] = {}
         for task in tasks:
-            worker = free.pop(0)
-            open_tasks[self._submit(worker, task)] = worker, task, 1
-            if not free:
-                yield from self._next_parts(open_tasks, free)
-        while open_tasks:
-            yield from self._next_parts(open_tasks, free)
+            self._submit(free.pop(0), task, 1)
+            while not free:
+                yield from self._next_parts(free)
+        while self._open or self._restarts:
+            yield from self._next_parts(free)
 
-    def _submit(self, worker: Any, task: ShardTask) -> Any:
-        return worker.score.options(max_task_retries=0).remote(self._shared_job, task)
+    def _submit(self, worker: Any, task: ShardTask, attempt: int) -> None:
+        reference = worker.score.options(max_task_retries=0).remote(self._shared_job, task)
+        self._open[reference] = worker, task, attempt
 
-    def _next_parts(
-        self, open_tasks: dict[Any, tuple[Any, ShardTask, int]], free: list[Any]
-    ) -> Iterator[Part]:
-        """Wait until a shard is scored, and yield the parts that are complete."""
-        for reference in self._wait_for(list(open_tasks)):
-            worker, task, attempt = open_tasks.pop(reference)
-            try:
-                part = self._result(reference)
-            except self._ray.exceptions.RayError as error:
-                if attempt == ATTEMPTS or not self._has_restarted(worker):
-                    raise self._ended(task.shard.lines, error) from None
-                open_tasks[self._submit(worker, task)] = worker, task, attempt + 1
-                continue
-            free.append(worker)
-            self._wait_until_visible(part)
-            yield part
+    def _next_parts(self, free: list[Any]) -> Iterator[Part]:
+        """Wait for an answer of a worker, and yield the part if it is one."""
+        reference = self._wait_for([*self._open, *self._restarts])
+        if reference in self._restarts:
+            self._continue(self._restarts.pop(reference), reference)
+            return
+        worker, task, attempt = self._open.pop(reference)
+        try:
+            part = self._result(reference)
+        except self._ray.exceptions.RayError as error:
+            if attempt == ATTEMPTS:
+                raise self._ended(task.shard.lines, error) from None
+            self._restart(_Restart(worker, task, attempt, time.monotonic() + RESTART_SECONDS))
+            return
+        free.append(worker)
+        self._wait_until_visible(part)
+        yield part
 
-    def _wait_for(self, references: list[Any]) -> list[Any]:
-        """Wait until one of the answers exists, and return the references of those that do."""
+    def _restart(self, restart: _Restart) -> None:
+        """Ask a worker that has ended for an answer, which it gives when it runs again."""
+        self._restarts[restart.worker.signature.remote()] = restart
+
+    def _continue(self, restart: _Restart, reference: Any) -> None:
+        """Score the shard of a worker again that runs again, or ask the worker again.
+
+        Its calls fail until Ray notices that its node has ended.
+        """
+        try:
+            self._result(reference)
+        except self._ray.exceptions.RayError as error:
+            if time.monotonic() > restart.end:
+                raise self._ended(restart.task.shard.lines, error) from None
+            time.sleep(1)
+            self._restart(restart)
+        else:
+            self._submit(restart.worker, restart.task, restart.attempt + 1)
+
+    def _wait_for(self, references: list[Any]) -> Any:
+        """Wait until one of the answers exists, and return its reference."""
         while True:
             done, _ = self._ray.wait(references, num_returns=1, timeout=REPORT_SECONDS)
             if done:
-                return list(done)
+                return done[0]
             if not self._has_answered:
                 needs = ", ".join(f"{name} {value:g}" for name, value in self._resources.items())
                 log.warning("waiting for workers to start and to load models (each: %s)", needs)
@@ -156,16 +185,6 @@ class RayWorkers:
             raise error.cause from None
         self._has_answered = True
         return result
-
-    def _has_restarted(self, worker: Any) -> bool:
-        """Wait until a worker answers again. Ray may notice the end of its node after a while."""
-        end = time.monotonic() + RESTART_SECONDS
-        while time.monotonic() < end:
-            with contextlib.suppress(self._ray.exceptions.RayError):
-                self._result(worker.signature.remote())
-                return True
-            time.sleep(1)
-        return False
 
     def _ended(self, place: str, error: Exception) -> BackendError:
         return BackendError(f"{ATTEMPTS} workers ended at {place}: {describe(error)[:500]}")

@@ -10,7 +10,9 @@ import pytest
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.scoring.on_ray import ATTEMPTS, RayWorkers
+from rag_rewards.scoring.plan import Shard
 from rag_rewards.scoring.ray_cluster import RayOptions
+from rag_rewards.scoring.shard import Part, ShardJob, ShardTask
 from rag_rewards.scoring.workers import ScorerArguments
 
 
@@ -24,6 +26,23 @@ class RayTaskError(RayError):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class Reference:
+    """A value that nobody may read before Ray reports that it exists."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer, self._exists = answer, False
+
+    def arrives(self) -> Reference:
+        self._exists = True
+        return self
+
+    def value(self) -> Any:
+        assert self._exists, "a read before the value exists stops the run"
+        if isinstance(self._answer, RayError):
+            raise self._answer
+        return self._answer
 
 
 class RayDouble:
@@ -64,6 +83,10 @@ class RayDouble:
         self.alive.remove(worker)
 
 
+def shard(index: int) -> Shard:
+    return Shard(index, ())
+
+
 def workers_of(ray: RayDouble, workers: int = 1) -> RayWorkers:
     arguments = ScorerArguments(RecipeSpec(recipe="arena"), False, False)
     return RayWorkers(ray, arguments, workers, RayOptions(gpus_per_worker=2))
@@ -91,6 +114,25 @@ def test_a_wait_for_resources_is_logged(caplog):
     assert workers.signature() == "the signature"
     message = "waiting for workers to start and to load models (each: num_cpus 1, num_gpus 2)"
     assert caplog.messages == [message] * 2
+
+
+def test_no_call_of_a_worker_that_restarts_stops_the_others(tmp_path):
+    """The second call of a worker that ended waits behind its first one, which may be slow."""
+    ray = RayDouble("the signature")
+    workers = workers_of(ray)
+    [worker] = ray.alive
+    answers = [RayError("ended")] * 2 + [Part(shard=shard(i)) for i in range(3)]
+    score = SimpleNamespace(remote=lambda job, task: Reference(answers.pop(0)))
+    worker.score = SimpleNamespace(options=lambda max_task_retries: score)
+    worker.signature.remote = lambda: Reference("the signature")
+    ray.get = lambda reference: reference.value()
+    ray.wait = lambda references, **_: ([references[0].arrives()], [])
+    ray.put = lambda job: job
+    workers.begin(ShardJob(files=[], folder=str(tmp_path)))
+    for i in range(3):
+        (tmp_path / f"part-{i:05d}.jsonl").touch()
+    parts = list(workers.run([ShardTask(shard(i)) for i in range(3)]))
+    assert [part.shard.index for part in parts] == [0, 1, 2]
 
 
 def test_an_error_of_a_worker_is_raised():
