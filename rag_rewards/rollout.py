@@ -16,12 +16,14 @@ import msgspec
 from rag_rewards.errors import DataError, EvidenceError, RolloutError, RowError
 from rag_rewards.evidence.values import EVIDENCE_FIELDS as EVIDENCE_FIELDS
 from rag_rewards.evidence.values import AliasLogProbs as AliasLogProbs
+from rag_rewards.evidence.values import Criterion as Criterion
 from rag_rewards.evidence.values import Entailment as Entailment
 from rag_rewards.evidence.values import Evidence as Evidence
 from rag_rewards.evidence.values import LogProbs as LogProbs
 from rag_rewards.evidence.values import MaskedAnswers as MaskedAnswers
 from rag_rewards.evidence.values import MaskedLogProbs as MaskedLogProbs
 from rag_rewards.evidence.values import Similarity as Similarity
+from rag_rewards.evidence.values import StoredVerdict
 from rag_rewards.evidence.values import TurnLogProbs as TurnLogProbs
 from rag_rewards.text.lazy import lazy
 from rag_rewards.text.response import Response, read_response
@@ -87,6 +89,7 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
     rubrics: tuple[str, ...] | None = None
+    rubric: tuple[Criterion, ...] | None = None
     search_keys: tuple[tuple[str, ...], ...] | None = None
     gold_documents: tuple[str, ...] | None = None
 
@@ -372,8 +375,8 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
         """Return the similarity of a text to a reference, or None if unknown."""
         return self._similar.get((text.strip(), reference.strip()))
 
-    def verdict(self, component: str) -> int | None:
-        """Return the verdict of a judge on a component, 0 or 1, or None if unknown."""
+    def verdict(self, component: str) -> StoredVerdict | None:
+        """Return the verdict of a judge on a component, or None if unknown."""
         return self.verdicts.get(component) if self.verdicts else None
 
     @property

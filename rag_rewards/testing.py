@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
+    BINARY,
     Capabilities,
     Entities,
     EntityQuestion,
@@ -33,6 +34,7 @@ from rag_rewards.evidence.protocols import (
     ScoreRequest,
     TokenIds,
     Tokenizer,
+    Verdict,
 )
 
 Answer = TypeVar("Answer")
@@ -144,8 +146,8 @@ class TableJudge:
 
     def __init__(
         self,
-        table: Mapping[JudgeQuestion, int | Exception]
-        | Callable[[JudgeQuestion], int | Exception | None],
+        table: Mapping[JudgeQuestion, Verdict | Exception]
+        | Callable[[JudgeQuestion], Verdict | Exception | None],
         *,
         entities: Mapping[EntityQuestion, Entities | Exception]
         | Callable[[EntityQuestion], Entities | Exception | None]
@@ -158,8 +160,8 @@ class TableJudge:
         self.requests: list[JudgeQuestion | EntityQuestion] = []
         self.closed = False
 
-    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
-        """Return 0, 1 or an exception for each question.
+    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[Verdict | Exception]:
+        """Return a verdict or an exception for each question.
 
         Raises BackendError for a question that is not in the table.
         """
@@ -174,11 +176,19 @@ class TableJudge:
         self.requests.extend(questions)
         return [_look_up(self.names, question, question) for question in questions]
 
-    def _verdict(self, question: JudgeQuestion) -> int | Exception:
-        verdict = _look_up(self.table, question, question)
-        if not isinstance(verdict, Exception) and verdict not in (0, 1):
-            raise BackendError(f"a verdict must be 0 or 1, found {verdict!r}: {question}")
-        return verdict
+    def _verdict(self, question: JudgeQuestion) -> Verdict | Exception:
+        verdict: Any = _look_up(self.table, question, question)
+        if isinstance(verdict, Exception):
+            return verdict
+        values = verdict if question.items else [verdict]
+        count, allowed = question.items or 1, "from 0 to 1"
+        is_valid = len(values) == count and all(0 <= value <= 1 for value in values)
+        if question.form == BINARY:
+            is_valid, allowed = is_valid and {0, 1}.issuperset(values), "0 or 1"
+        if not is_valid:
+            what = f"{count} verdicts must be" if question.items else "a verdict must be"
+            raise BackendError(f"{what} {allowed}, found {verdict!r}: {question}")
+        return tuple(verdict) if question.items else verdict
 
     async def close(self) -> None:
         self.closed = True

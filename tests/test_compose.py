@@ -33,7 +33,7 @@ from rag_rewards import (
     weighted,
 )
 from rag_rewards.compose import AllOnes, Mapped, min_max
-from rag_rewards.evidence.needs import VerdictNeed
+from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.reward import Component, Composite, CorrectOf, walk
 from rag_rewards.rewards import AnswerMatch, Format, Reasoning
 from rag_rewards.text.sections import Tags

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards import DataError, Document, Evidence, EvidenceError, Rollout, RowError, decode_row
+from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.evidence.needs import (
     EntailmentNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
     SimilarityNeed,
-    VerdictNeed,
     values_without,
 )
 from rag_rewards.rewards.correctness import supported_answers

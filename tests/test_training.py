@@ -21,7 +21,7 @@ from rag_rewards import (
     decode_row,
     recipe,
 )
-from rag_rewards.evidence.needs import VerdictNeed
+from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.rollout import LogProbs
 from rag_rewards.training.advantages import group_advantages, mean, mean_std, zscores
 from rag_rewards.training.kl import k1, k2, k3

@@ -9,8 +9,9 @@ from typing import Any
 from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.gather import run_coroutine
-from rag_rewards.evidence.needs import LogProbsNeed, VerdictNeed
-from rag_rewards.evidence.protocols import Judge, JudgeQuestion
+from rag_rewards.evidence.judge_needs import VerdictNeed
+from rag_rewards.evidence.needs import LogProbsNeed
+from rag_rewards.evidence.protocols import Judge, JudgeQuestion, Verdict
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.rollout import Evidence, LogProbs, Rollout
 from rag_rewards.rows.columns import rollout_from_columns
@@ -57,7 +58,8 @@ def check_judge(judge: Judge | None, recipes: Sequence[Recipe]) -> None:
     question = next(_questions(recipes), None)
     if question is None or not isinstance(judge, (CheckedJudge, OpenAIJudge)):
         return
-    [verdict] = run_coroutine(judge.judge([question]))
+    verdicts: Sequence[Verdict | Exception] = run_coroutine(judge.judge([question]))
+    verdict = verdicts[0]
     if isinstance(verdict, Exception):
         raise BackendError(f"the judge is not ready for the training: {verdict}")
 

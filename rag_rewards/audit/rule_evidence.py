@@ -24,17 +24,16 @@ from rapidfuzz import fuzz
 from rag_rewards.audit.capitals import Row
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.evidence.exchange import NewEvidence
+from rag_rewards.evidence.judge_needs import EntitiesNeed, VerdictNeed
 from rag_rewards.evidence.needs import (
     ContradictionNeed,
     EntailmentNeed,
-    EntitiesNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
     Need,
     SimilarityNeed,
     TurnLogProbsNeed,
-    VerdictNeed,
 )
 from rag_rewards.matching.mentions import agrees, rivals, stated_answers
 from rag_rewards.matching.reading import read_words

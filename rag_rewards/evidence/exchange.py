@@ -152,12 +152,12 @@ class Outcomes:
 
     def __init__(self, rollouts: Sequence[Rollout]) -> None:
         self.errors: dict[int, RolloutError] = {}
-        self._rollouts = rollouts
+        self.rollouts = rollouts
         self._new: dict[int, NewEvidence] = {}
 
     def store(self, i: int, need: Need, result: Any) -> None:
         """Add the result of a need to the evidence of rollout `i`."""
-        self._new.setdefault(i, NewEvidence(self._rollouts[i])).add(need, result)
+        self._new.setdefault(i, NewEvidence(self.rollouts[i])).add(need, result)
 
     def fail(self, i: int, error: BaseException, path: str = "") -> None:
         """Record an exception as the error of rollout `i`, unless it already has one.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,14 +28,19 @@ from rag_rewards.errors import (
 )
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.exchange import EvidenceUsage, Job, Outcomes, R, exchange
+from rag_rewards.evidence.judge_needs import (
+    EntitiesNeed,
+    GradesNeed,
+    GroupGrades,
+    GroupGradesNeed,
+    VerdictNeed,
+)
 from rag_rewards.evidence.needs import (
     ContradictionNeed,
     EntailmentNeed,
-    EntitiesNeed,
     Need,
     NeedsByRollout,
     SimilarityNeed,
-    VerdictNeed,
     needs_of_type,
 )
 from rag_rewards.evidence.policy_evidence import Place, PolicyEvidence
@@ -51,7 +56,7 @@ _MAX_ROUNDS = 8
 _TEXT_NEEDS: tuple[tuple[type[Need], ...], ...] = (
     (EntailmentNeed, ContradictionNeed),
     (SimilarityNeed,),
-    (VerdictNeed,),
+    (VerdictNeed, GradesNeed, GroupGradesNeed),
     (EntitiesNeed,),
 )
 """The needs that models of texts meet. Those of one field are met one after another, so that its
@@ -150,16 +155,21 @@ class Gatherer:
         outcomes: Outcomes,
     ) -> None:
         """Call all models for the needs of a round."""
-        tasks = [self._text_evidence(kinds, needs, outcomes) for kinds in _TEXT_NEEDS]
+        places = _places(rollouts, groups)
+        tasks = [self._text_evidence(kinds, needs, outcomes, places) for kinds in _TEXT_NEEDS]
         policy = self.models.policy
         if policy is not None and any(
             need.model_kind == "policy" for own in needs.values() for need in own
         ):
-            tasks.append(self._policy_evidence(policy, needs, rollouts, groups, outcomes))
+            tasks.append(self._policy_evidence(policy, needs, rollouts, places, outcomes))
         await _run_all(tasks)
 
     async def _text_evidence(
-        self, kinds: Sequence[type[Need]], needs: NeedsByRollout, outcomes: Outcomes
+        self,
+        kinds: Sequence[type[Need]],
+        needs: NeedsByRollout,
+        outcomes: Outcomes,
+        places: Sequence[Place],
     ) -> None:
         """Add the evidence for these types of needs from the model of texts that provides it."""
         for kind in kinds:
@@ -171,6 +181,8 @@ class Gatherer:
                 for need in own
                 if need.requests
             ]
+            if kind is GroupGradesNeed:
+                jobs = list(_group_jobs(needs, outcomes, places))
             count = len(await exchange(partial(kind.call, model), jobs, outcomes))
             if kind.model_kind == "judge":
                 self.usage.verdicts += count
@@ -182,7 +194,7 @@ class Gatherer:
         policy: Policy,
         needs: NeedsByRollout,
         rollouts: Sequence[Rollout],
-        groups: Groups | None,
+        places: list[Place],
         outcomes: Outcomes,
     ) -> None:
         await self.check(policy)
@@ -194,7 +206,6 @@ class Gatherer:
             self.template,
             self.response_limit,
         )
-        places = _places(rollouts, groups)
         evidence = PolicyEvidence(policy, contexts, rollouts, places, outcomes, self.usage)
         await _run_all([evidence.log_probabilities(needs), evidence.masked_answers(needs)])
 
@@ -212,6 +223,27 @@ class Gatherer:
 
         if not self._is_checked:
             await asyncio.to_thread(check_once)
+
+
+def _group_jobs(
+    needs: NeedsByRollout, outcomes: Outcomes, places: Sequence[Place]
+) -> Iterator[Job]:
+    """Yield the questions about each group whose members do not all have a grade in it."""
+    members: dict[Any, dict[int, GroupGradesNeed]] = {}
+    for i, own in needs_of_type(needs, GroupGradesNeed).items():
+        for need in own:
+            members.setdefault((places[i][0], need.component), {})[i] = need
+    for group in members.values():
+        grades = GroupGrades(list(group.values()))
+        if all(grades.is_stored(outcomes.rollouts[i]) for i in group):
+            continue
+
+        def store(by_text: Mapping[str, Any], group: dict[int, GroupGradesNeed] = group) -> None:
+            for i, need in group.items():
+                outcomes.store(i, need, by_text[need.question.responses[0]])
+
+        path = next(iter(group.values())).path
+        yield Job(grades.questions, list(group), store, path, grades.verdicts)
 
 
 def _unmet_needs(

@@ -12,12 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
 from rag_rewards.errors import BackendError, DataError, SettingError, shorten
-from rag_rewards.evidence.protocols import (
-    NO_ENTITIES,
-    EntityQuestion,
-    JudgeQuestion,
-    TextPair,
-)
+from rag_rewards.evidence.protocols import TextPair
 from rag_rewards.rollout import Entailment, LogProbs, Rollout, Similarity, TurnLogProbs
 from rag_rewards.text.sections import Tags
 from rag_rewards.turns.trajectory import READING, Reading
@@ -344,64 +339,3 @@ class SimilarityNeed(Need):
     def parts(self, result: float) -> dict[TextPair, Similarity]:
         entry = Similarity(text=self.text, reference=self.reference, similarity=result)
         return {(self.text, self.reference): entry}
-
-
-# --- a judge -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class VerdictNeed(Need):
-    """The verdict of a judge on a component: 1 if the answer to any of the questions is 1."""
-
-    model_kind = "judge"
-    field_name = "verdicts"
-    method = "judge"
-    fault = (
-        "missing; add the verdict of a judge (0 or 1), set the option judge, or choose a setting "
-        "without a judge"
-    )
-    component: str
-    questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def part_name(self) -> str:
-        return self.component
-
-    @property
-    def requests(self) -> tuple[JudgeQuestion, ...]:
-        return self.questions
-
-    def combine(self, results: Sequence[Any]) -> Any:
-        """Return 1 if any answer is 1; otherwise an error, which may hide a 1; otherwise 0."""
-        answers = [each for each in results if not isinstance(each, BaseException)]
-        if 1 in answers or len(answers) == len(results):
-            return int(1 in answers)
-        return next(each for each in results if isinstance(each, BaseException))
-
-
-@dataclass(frozen=True)
-class EntitiesNeed(Need):
-    """The names that a response states for these placeholders."""
-
-    model_kind = "judge"
-    field_name = "entities"
-    method = "entities"
-    no_method = NO_ENTITIES
-    placeholders: tuple[str, ...]
-    question: EntityQuestion | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def fault(self) -> str:
-        names = ", ".join(self.placeholders)
-        return (
-            f"missing; add the name that the response states for each of {names}, or null, or set "
-            "the option judge"
-        )
-
-    def value(self, rollout: Rollout) -> Mapping[str, str | None] | None:
-        has_all = all(each in (rollout.entities or {}) for each in self.placeholders)
-        return rollout.entities if has_all else None
-
-    @property
-    def requests(self) -> tuple[EntityQuestion, ...]:
-        return () if self.question is None else (self.question,)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from rag_rewards.errors import UsageError
+
 TokenIds = tuple[int, ...]
 """A sequence of token ids."""
 TextPair = tuple[str, str]
@@ -187,42 +189,140 @@ class SimilarityModel(Protocol):
 
 # --- a judge -----------------------------------------------------------------------------------
 
-JudgeKind = Literal["accuracy", "outcome", "reasoning", "supported", "consistent"]
+JudgeKind = Literal[
+    "accuracy", "outcome", "reasoning", "supported", "consistent", "criteria", "group"
+]
+"""The kinds of questions for which this package has instructions."""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The form of an answer that is a whole number g: its value is (g − low)/(high − low).
+
+    >>> Grade(0, 4).value("3"), Grade(0, 4).value("5")
+    (0.75, None)
+    """
+
+    low: int = 0
+    high: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low < self.high <= 1000:
+            raise UsageError(
+                f"a grade must be from low to high, 0 ≤ low < high ≤ 1000, found {self.low} and "
+                f"{self.high}"
+            )
+
+    @property
+    def answers(self) -> str:
+        """The possible answers, for the instructions of a judge."""
+        if self.high - self.low == 1:
+            return f"{self.high} or {self.low}"
+        return f"a whole number from {self.low} (worst) to {self.high} (best)"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of an answer."""
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+    def value(self, answer: str) -> float | None:
+        """Return the value, 0 to 1, of an answer as text; None if it is not of this form."""
+        if not (answer.isascii() and answer.isdigit() and len(answer) <= 4):
+            return None
+        grade = int(answer)
+        if str(grade) != answer or not self.low <= grade <= self.high:
+            return None
+        return grade if self == BINARY else (grade - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The form of an answer that is one of these labels, which have values from 0 to 1.
+
+    >>> Choice((("supported", 1), ("partly", 0.5), ("no", 0))).value("partly")
+    0.5
+    """
+
+    labels: tuple[tuple[str, float], ...]
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.labels]
+        if len(set(names)) != len(names) or len(names) < 2 or not all(map(str.strip, names)):
+            raise UsageError(f"a choice requires two or more different labels, found {names}")
+        if not all(0 <= value <= 1 for _, value in self.labels):
+            raise UsageError(f"the values of labels must be from 0 to 1, found {self.labels}")
+
+    @property
+    def answers(self) -> str:
+        """The possible answers, for the instructions of a judge."""
+        return "one of " + ", ".join(f'"{name}"' for name, _ in self.labels)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of an answer."""
+        return {"type": "string", "enum": [name for name, _ in self.labels]}
+
+    def value(self, answer: str) -> float | None:
+        """Return the value, 0 to 1, of a label; None for another text."""
+        return dict(self.labels).get(answer)
+
+
+AnswerForm = Grade | Choice
+BINARY = Grade(0, 1)
+Verdict = float | tuple[float, ...]
+"""The answer of a judge, 0 to 1; for several criteria or responses, one for each."""
 
 
 @dataclass(frozen=True)
 class JudgeQuestion:
-    """A question to a judge, with the answer 0 or 1.
+    """A question to a judge, whose answer is 0 or 1, or a grade.
 
     accuracy   does `response` (an extracted answer) agree with any of `gold`?      (ARENA)
     outcome    is `response` (an extracted answer) correct, given the one `gold`?   (TruthRL)
     reasoning  is the reasoning in `response` (a whole response) sound?             (TruthRL)
     supported  do the `documents` support the claim `response`?                     (CaRR)
     consistent do the `documents` contradict nothing in `response`?                 (Binary RAR)
+    criteria   does `response` meet each of the `criteria`?
+    group      how good is each of `responses`, compared with the others?
 
-    `swapped` asks with the texts in another order: `response` before `documents` and `gold`, and
-    these in reverse order. The answer must be the same.
+    kind       one of these, or another name for a question with an own `task`
+    form       form of the answer, or of each answer to a question with criteria or responses
+    task       instructions of the judge; "" for those of the kind
+    swapped    ask with the texts in another order: `response` before `documents` and `gold`, and
+               these, the criteria and the responses in reverse order. The verdict, which has the
+               order of the question, must be the same
     """
 
-    kind: JudgeKind
+    kind: str
     question: str
     response: str
     gold: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
     query_time: str | None = None
     swapped: bool = False
+    form: AnswerForm = BINARY
+    criteria: tuple[str, ...] = ()
+    responses: tuple[str, ...] = ()
+    task: str = ""
+
+    @property
+    def items(self) -> int:
+        """The number of answers to a question with criteria or responses, else 0."""
+        return len(self.criteria) or len(self.responses)
 
 
 @runtime_checkable
 class Judge(Protocol):
-    """A model that answers questions with 0 or 1.
+    """A model that answers questions.
 
-    The result of a question without a verdict is its error, never 0.
+    The verdict is a value from 0 to 1 (0 or 1 for a binary form), or, for a question with criteria
+    or responses, one value for each. The result of a question without a verdict is its error,
+    never 0.
     """
 
     @property
     def fingerprint(self) -> str: ...
-    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]: ...
+    async def judge(self, questions: Sequence[JudgeQuestion]) -> Sequence[Verdict | Exception]: ...
     async def close(self) -> None: ...
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 
@@ -75,6 +73,33 @@ class Similarity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     similarity: float
 
 
+class Criterion(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A criterion of a rubric, which a judge checks, or one of three rules.
+
+    criterion  what a response must do, or, with a negative weight, must not do
+    weight     weight in the reward
+    name       name of the component; default: the number of the criterion
+    contains   rule: the response contains this text, or one of these texts
+    max_words  rule: the response has at most this number of words
+    cites      rule: the response cites each of these documents
+    """
+
+    criterion: str = ""
+    weight: float = 1.0
+    name: str | None = None
+    contains: str | tuple[str, ...] | None = None
+    max_words: int | None = None
+    cites: tuple[str | int, ...] | None = None
+
+
+StoredVerdict = int | float | dict[str, float | tuple[float, ...] | str]
+"""The verdict of a judge on a component: 0 or 1; by criterion, a grade from 0 to 1; of a response
+in its group, `grade` and its values by order, `orders`, with `group`, the digest of the texts of
+the group."""
+
+
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Model outputs for a rollout. Evidence that a rollout already contains is not requested."""
 
@@ -82,7 +107,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     masked_answers: MaskedAnswers | None = None
     masked_logprobs: MaskedLogProbs | None = None
     turn_logprobs: TurnLogProbs | None = None
-    verdicts: dict[str, Literal[0, 1] | None] | None = None
+    verdicts: dict[str, StoredVerdict | None] | None = None
     nli: tuple[Entailment, ...] | None = None
     similarity: tuple[Similarity, ...] | None = None
     entities: dict[str, str | None] | None = None

@@ -5,13 +5,14 @@
 Two checks ask further questions, and a verdict that fails a check is an error of its question:
 
 - Position: the question is asked again with its texts in another order. A verdict that depends on
-  the order is not a verdict on the texts.
+  the order is not a verdict on the texts. Grades may differ by less than half of the scale; their
+  mean counts.
 - Canary: the judge is asked a planted question with the same text, whose verdict is known to be the
   opposite. A judge that an instruction in the text controls, or that accepts every text of this
   form, gives the wrong verdict. A planted question contains the texts of a real one, but its
-  reference, its claim or its documents are planted. The planted names and numbers are derived from
-  the question, and occur in none of its texts. The same question always has the same planted
-  question.
+  reference, its claim, its criteria, its question or its documents are planted. The planted names
+  and numbers are derived from the question, and occur in none of its texts. The same question
+  always has the same planted question.
 
 Signs that a text addresses the judge choose the texts that have a canary. A text without a sign can
 still be an attack, and a text with one can be harmless: no verdict depends on a sign.
@@ -24,16 +25,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 from rag_rewards.errors import BackendError, UsageError, shorten
 from rag_rewards.evidence.protocols import (
+    BINARY,
     NO_ENTITIES,
     Entities,
     EntityJudge,
     EntityQuestion,
     Judge,
+    JudgeKind,
     JudgeQuestion,
+    Verdict,
 )
 from rag_rewards.text.normalize import fold
 
@@ -70,10 +74,11 @@ class CheckedJudge:
     sample    share of the other verdicts that are checked as well, 0 to 1. The digest of the
               question chooses them, so that the choice is the same in every run
 
-    The position check doubles the number of questions with documents or gold answers. A planted
-    question exists for the verdict 1 of every kind of question, and for the verdict 0 of questions
-    about documents. The result of a question that fails a check, or whose check has no verdict, is
-    a BackendError, so that its rollout is unscored. `counts` has the numbers of both.
+    The position check doubles the number of questions with documents, gold answers, criteria or
+    responses. A planted question exists for the verdict 1 of every kind of question, for the
+    verdict 0 of questions about documents, and for all grades by criteria and of groups; none for
+    a question with its own task. The result of a question that fails a check, or whose check has no
+    verdict, is a BackendError, so that its rollout is unscored. `counts` has the numbers of both.
 
     Names that a judge reads (`entities`) are not checked.
 
@@ -117,7 +122,7 @@ class CheckedJudge:
         """The health of the server of the judge, if it has one."""
         return getattr(self.inner, "health", None)
 
-    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
+    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[Verdict | Exception]:
         """Return a checked verdict or an error for each question, in order."""
         distinct = list(dict.fromkeys(questions))
         swapped = {q: replace(q, swapped=not q.swapped) for q in distinct if self._is_swapped(q)}
@@ -130,10 +135,11 @@ class CheckedJudge:
             if not isinstance(verdict, Exception)
             and (canary := self._canary(question, verdict)) is not None
         }
-        replies = await self._ask(list(dict.fromkeys(canaries.values())))
+        replies = await self._ask(list(dict.fromkeys(each.question for each in canaries.values())))
         self.counts.canaries += len(canaries)
         for question, canary in canaries.items():
-            checked[question] = self._passed(question, checked[question], replies[canary])
+            reply = replies[canary.question]
+            checked[question] = self._passed(question, checked[question], reply, canary.expected)
         return [checked[question] for question in questions]
 
     async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]:
@@ -146,7 +152,9 @@ class CheckedJudge:
         """Close the judge."""
         await self.inner.close()
 
-    async def _ask(self, questions: list[JudgeQuestion]) -> dict[JudgeQuestion, int | Exception]:
+    async def _ask(
+        self, questions: list[JudgeQuestion]
+    ) -> dict[JudgeQuestion, Verdict | Exception]:
         if not questions:
             return {}
         verdicts = await self.inner.judge(questions)
@@ -154,50 +162,68 @@ class CheckedJudge:
 
     def _is_swapped(self, question: JudgeQuestion) -> bool:
         """Return whether a question has texts whose order can change."""
-        return self._position and bool(question.gold or question.documents)
+        has_order = question.gold or question.documents or question.items > 1
+        return self._position and bool(has_order)
 
     def _agreed(
-        self, question: JudgeQuestion, verdict: int | Exception, other: int | Exception
-    ) -> int | Exception:
-        """Return the verdict of both orders, or an error."""
+        self, question: JudgeQuestion, verdict: Verdict | Exception, other: Verdict | Exception
+    ) -> Verdict | Exception:
+        """Return the verdict of both orders, the mean of their grades, or an error."""
         if isinstance(verdict, Exception) or verdict == other:
             return verdict
         if isinstance(other, Exception):
             return other
+        pairs = list(zip(_values(verdict), _values(other), strict=True))
+        if question.form != BINARY and all(abs(a - b) < HALF for a, b in pairs):
+            means = tuple((a + b) / 2 for a, b in pairs)
+            return means if question.items else means[0]
         self.counts.disagreements += 1
         return _refused(
             question, f"the verdict is {verdict}, but {other} with the texts in another order"
         )
 
-    def _canary(self, question: JudgeQuestion, verdict: int) -> JudgeQuestion | None:
+    def _canary(self, question: JudgeQuestion, verdict: Verdict) -> Planted | None:
         """Return the planted question that checks a verdict, or None."""
         if self._canaries == "off":
             return None
         is_checked = self._canaries == "all" or is_suspicious(question) or self._in_sample(question)
-        return planted_question(question, 1 - verdict) if is_checked else None
+        return planted(question, verdict) if is_checked else None
 
     def _in_sample(self, question: JudgeQuestion) -> bool:
         digest = blake2b(content_of(question), digest_size=8, person=b"sample").digest()
         return int.from_bytes(digest, "big") < self._sample * 2**64
 
     def _passed(
-        self, question: JudgeQuestion, verdict: int | Exception, reply: int | Exception
-    ) -> int | Exception:
-        """Return the verdict if the judge gave the opposite one on the planted question."""
+        self,
+        question: JudgeQuestion,
+        verdict: Verdict | Exception,
+        reply: Verdict | Exception,
+        expected: tuple[int, ...],
+    ) -> Verdict | Exception:
+        """Return the verdict if the judge gave the expected one on the planted question."""
         if isinstance(reply, Exception):
             error = _refused(
                 question, f"no verdict on the planted question that checks it: {reply}"
             )
             error.__cause__ = reply  # it can show that the server is unavailable
             return error
-        if reply != verdict:
+        if tuple(int(value >= HALF) for value in _values(reply)) == expected:
             return verdict
         self.counts.failed_canaries += 1
+        known = expected if question.items else expected[0]
         return _refused(
             question,
-            f"the verdict is {verdict}, and so is the one on a planted question with the same "
-            f"text, which must be {1 - reply}: the text may address the judge",
+            f"the verdict is {verdict}, and that on a planted question with the same text is "
+            f"{reply}, which must be {known}: the text may address the judge",
         )
+
+
+HALF = 0.5
+"""The half of the scale of grades."""
+
+
+def _values(verdict: Verdict) -> tuple[float, ...]:
+    return verdict if isinstance(verdict, tuple) else (verdict,)
 
 
 def _refused(question: JudgeQuestion, message: str) -> BackendError:
@@ -213,6 +239,53 @@ _SYLLABLES = ("bar", "den", "fol", "gri", "hav", "jor", "kel", "lum", "mer", "no
 _DIGIT = re.compile(r"[0-9]")
 _NUMBER = re.compile(r"\W{0,2}[0-9]\S*(?:\s+\S+){0,2}")
 """A number, a quantity or a date. In longer references, the digits may not matter."""
+
+
+class Planted(NamedTuple):
+    """A planted question, and its known answers: 0 for one below half of the scale, else 1."""
+
+    question: JudgeQuestion
+    expected: tuple[int, ...]
+
+
+def planted(question: JudgeQuestion, verdict: Verdict) -> Planted | None:
+    """Return the planted question that checks a verdict, None if there is none.
+
+    criteria  a criterion about a planted sentence of the response, which it meets, after others
+              about another sentence, which it does not meet
+    group     another question, with the document and the further response that answer it
+
+    For the other kinds, see `planted_question`.
+    """
+    if question.task or question.kind not in get_args(JudgeKind):
+        return None
+    if question.kind in ("criteria", "group"):
+        return _planted_grades(question, _names(question))
+    opposite = int(verdict == 0)
+    other = planted_question(question, opposite)
+    return None if other is None else Planted(other, (opposite,))
+
+
+def _planted_grades(question: JudgeQuestion, names: Iterator[str]) -> Planted:
+    person, place, other = next(names), next(names), next(names)
+    fact = f"{person} was born in {place}."
+    if question.responses:
+        asked = replace(
+            question,
+            question=f"Where was {person} born?",
+            gold=(),
+            documents=(fact,),
+            responses=(*question.responses, fact),
+        )
+        return Planted(asked, (0,) * question.items + (1,))
+    unmet = f"The response states that {person} was born in {other}."
+    met = f"The response states that {person} was born in {place}."
+    asked = replace(
+        question,
+        response=f"{question.response}\n{fact}",
+        criteria=(unmet,) * question.items + (met,),
+    )
+    return Planted(asked, (0,) * question.items + (1,))
 
 
 def planted_question(question: JudgeQuestion, verdict: int) -> JudgeQuestion | None:
@@ -294,7 +367,14 @@ def _names(question: JudgeQuestion) -> Iterator[str]:
 
 
 def _texts(question: JudgeQuestion) -> tuple[str, ...]:
-    return (question.question, question.response, *question.gold, *question.documents)
+    return (
+        question.question,
+        question.response,
+        *question.gold,
+        *question.documents,
+        *question.criteria,
+        *question.responses,
+    )
 
 
 def content_of(question: JudgeQuestion) -> bytes:
@@ -374,5 +454,5 @@ def is_suspicious(question: JudgeQuestion) -> bool:
     """Return whether a text of a question shows a sign that it addresses the judge."""
     if question.kind in ("accuracy", "outcome") and len(question.response) > _MAX_ANSWER:
         return True
-    texts = (question.question, question.response, *question.documents)
+    texts = (question.question, question.response, *question.documents, *question.responses)
     return any(signs_of(text) for text in texts)

@@ -118,6 +118,8 @@ class ModelSettings:
     """Folder of the tokenizer and the config of the entailment model, for a server of vLLM."""
     judge_retries: int = 5
     """Number of times to retry a failed request."""
+    judge_templates: str | None = None
+    """YAML file with own wording of the questions to the judge."""
     judge_checks: str = "hardened"
     """Check verdicts with further questions: always, never, or with the hardened profile."""
 
@@ -210,14 +212,17 @@ class ModelOptions(ModelSettings, ModelChoice):
     def load_judge(self) -> Judge:
         """Load the judge, with checks of its verdicts if `judge_checks` is "always"."""
         from rag_rewards.models.checked_judge import CheckedJudge
+        from rag_rewards.models.judge_prompts import read_templates
         from rag_rewards.models.openai import OpenAIJudge
 
+        templates = read_templates(self.judge_templates) if self.judge_templates else None
         judge = OpenAIJudge(
             str(self.judge_model),
             base_url=str(self.judge),
             cache=self.judge_cache,
             retries=self.judge_retries,
             marked=self.judge_checks == "always",
+            templates=templates,
         )
         return CheckedJudge(judge) if self.judge_checks == "always" else judge
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     The entry of a question for names has `entities` and no verdict.
     """
 
-    verdict: Literal[0, 1] | None
+    verdict: int | float | tuple[float, ...] | None
     prompt_tokens: int = 0
     completion_tokens: int = 0
     text: str = ""

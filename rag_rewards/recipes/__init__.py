@@ -43,6 +43,8 @@ RECIPES = RecipeTable(
         "ctrl-rag-clr": "ctrl_rag:CTRL_RAG_CLR",
         "naive-grpo": "arena:NAIVE_GRPO",
         "rag-total": "rag_total:RAG_TOTAL",
+        "rubric": "rubric:RUBRIC",
+        "ruler": "ruler:RULER",
         "search-r1": "search_r1:SEARCH_R1",
         "stepsearch": "stepsearch:STEPSEARCH",
         "igpo": "igpo:IGPO",

@@ -26,11 +26,14 @@ from rag_rewards.rewards.format import format_match as format_match
 from rag_rewards.rewards.format import tag_count as tag_count
 from rag_rewards.rewards.grounding import Grounding as Grounding
 from rag_rewards.rewards.grounding import Process as Process
+from rag_rewards.rewards.group_judge import GroupJudge as GroupJudge
 from rag_rewards.rewards.length import Cost as Cost
 from rag_rewards.rewards.length import length_cost as length_cost
 from rag_rewards.rewards.length import repetition_cost as repetition_cost
 from rag_rewards.rewards.refusal import RefusalDetector as RefusalDetector
 from rag_rewards.rewards.refusal import refusal_reward as refusal_reward
+from rag_rewards.rewards.rubric import Rubric as Rubric
+from rag_rewards.rewards.rubric import rubric_value as rubric_value
 from rag_rewards.rewards.truthfulness import Outcome as Outcome
 from rag_rewards.rewards.truthfulness import Reasoning as Reasoning
 from rag_rewards.rewards.truthfulness import combine_reasoning as combine_reasoning

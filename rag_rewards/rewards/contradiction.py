@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from rag_rewards.errors import DataError
-from rag_rewards.evidence.needs import ContradictionNeed, Need, VerdictNeed
+from rag_rewards.evidence.judge_needs import VerdictNeed
+from rag_rewards.evidence.needs import ContradictionNeed, Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.rewards.answer import AnswerMatch

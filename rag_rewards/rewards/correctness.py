@@ -14,7 +14,8 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rag_rewards.errors import check_choice
-from rag_rewards.evidence.needs import Need, VerdictNeed
+from rag_rewards.evidence.judge_needs import VerdictNeed
+from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import check_choices

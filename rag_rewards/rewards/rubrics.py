@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from rag_rewards.errors import DataError, EvidenceError
-from rag_rewards.evidence.needs import EntitiesNeed, Need, VerdictNeed
+from rag_rewards.evidence.judge_needs import EntitiesNeed, VerdictNeed
+from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
 from rag_rewards.groups import Scope
 from rag_rewards.reward import Batch, Composite, Reward, Value

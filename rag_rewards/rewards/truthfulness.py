@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, SettingError, check_choice
-from rag_rewards.evidence.needs import Need, VerdictNeed
+from rag_rewards.evidence.judge_needs import VerdictNeed
+from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.correctness import (

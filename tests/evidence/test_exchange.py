@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 from rag_rewards import Rollout
 from rag_rewards.errors import BackendError, DataError
 from rag_rewards.evidence.exchange import Job, NewEvidence, Outcomes, exchange
-from rag_rewards.evidence.needs import (
-    EntailmentNeed,
-    LogProbsNeed,
-    MaskedAnswersNeed,
-    VerdictNeed,
-)
+from rag_rewards.evidence.judge_needs import VerdictNeed
+from rag_rewards.evidence.needs import EntailmentNeed, LogProbsNeed, MaskedAnswersNeed
 from rag_rewards.rollout import Entailment, LogProbs, MaskedAnswers
 
 ROLLOUTS = [Rollout(response=str(i), id=i) for i in range(4)]

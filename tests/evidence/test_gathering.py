@@ -13,7 +13,8 @@ from processes import WAIT_SECONDS
 from rag_rewards import decode_row, recipe
 from rag_rewards.errors import BackendError, DataError
 from rag_rewards.evidence.gather import Gatherer
-from rag_rewards.evidence.needs import ContradictionNeed, EntailmentNeed, EntitiesNeed, VerdictNeed
+from rag_rewards.evidence.judge_needs import EntitiesNeed, VerdictNeed
+from rag_rewards.evidence.needs import ContradictionNeed, EntailmentNeed
 from rag_rewards.evidence.protocols import (
     EntityQuestion,
     GenerateAnswer,

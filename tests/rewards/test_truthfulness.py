@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards import DataError, Rollout
-from rag_rewards.evidence.needs import VerdictNeed
+from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.rewards import (
     Outcome,
     Reasoning,

@@ -14,6 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -21,19 +22,25 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from rag_rewards.errors import UsageError, shorten
-from rag_rewards.evidence.protocols import Entities, EntityQuestion, JudgeQuestion
+from rag_rewards.evidence.protocols import (
+    BINARY,
+    Entities,
+    EntityQuestion,
+    JudgeQuestion,
+    Verdict,
+)
 from rag_rewards.models.addresses import servers_of
 from rag_rewards.models.calls import PerLoop
 from rag_rewards.models.client import Client, Sender
 from rag_rewards.models.health import Health
+from rag_rewards.models.judge_answers import parse_entities, parse_verdict, reply_schema
 from rag_rewards.models.judge_prompts import (
-    PROMPT_VERSION,
+    JudgeTemplate,
     code_of,
     entity_messages,
     judge_messages,
-    parse_entities,
-    parse_verdict,
 )
+from rag_rewards.models.judge_tasks import PROMPT_VERSION
 from rag_rewards.models.limits import Limits
 from rag_rewards.models.openai.usage import JudgeUsage, UsageCounter
 from rag_rewards.models.responses import HttpError
@@ -55,6 +62,8 @@ _MAX_FAILURES = 32
 """Number of consecutive questions without a verdict after which no further question is sent."""
 _RETRIES_OF_UNUSABLE = 2
 """Retries of a response without a verdict: at temperature 0, it is often the same again."""
+_REFUSALS = frozenset({400, 422})
+"""Responses of servers to a field that they do not know."""
 _RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "max_tokens", "stream", "n"})
 _Question = JudgeQuestion | EntityQuestion
 _Answer = TypeVar("_Answer")
@@ -104,7 +113,8 @@ class OpenAIJudge:
     marked            mark each line of a text in the prompt, and require the code of the prompt in
                       the response
     votes             odd number of votes; the majority decides, and no more votes than it needs
-                      are requested
+                      are requested. Grades are the mean of all votes
+    templates         own wording by the kind of the questions
     extra             further fields of the request body, such as {"reasoning_effort": "low"}
     concurrency, timeout, deadline, retries, backoff
                       limits of the requests, as in `Limits`. A response without a verdict is
@@ -129,6 +139,7 @@ class OpenAIJudge:
         max_tokens: int | None = 1024,
         marked: bool = False,
         votes: int = 1,
+        templates: Mapping[str, JudgeTemplate] | None = None,
         extra: Mapping[str, Any] | None = None,
         concurrency: int = 64,
         timeout: float = 60.0,
@@ -148,6 +159,10 @@ class OpenAIJudge:
         self._extra = dict(extra or {})
         self._constant_fields = _constant_fields(model, max_tokens, self._extra)
         self._marked = marked
+        self._templates = dict(templates or {})
+        for kind, template in self._templates.items():
+            template.check(kind)
+        self._sends_schema = True
         self._cache = None if cache is None else check_cache(cache)
         self._caches = PerLoop(self._open_cache, self._close_cache)
         self._counter = UsageCounter()
@@ -182,6 +197,9 @@ class OpenAIJudge:
         temperature = ",".join("default" if t is None else f"{t:g}" for t in distinct)
         extra = f" extra={_canonical(self._extra)}" if self._extra else ""
         extra += " marked" * self._marked
+        if self._templates:
+            texts = sorted((kind, repr(each)) for kind, each in self._templates.items())
+            extra += f" templates={blake2b(repr(texts).encode(), digest_size=6).hexdigest()}"
         return (
             f"openai:{self.model} prompt={PROMPT_VERSION} votes={votes} "
             f"temperature={temperature}{extra}"
@@ -197,9 +215,9 @@ class OpenAIJudge:
         """Requests, tokens and latency since the construction."""
         return self._counter.usage()
 
-    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[int | Exception]:
-        """Return 0, 1 or an error for each question, in order. Equal questions are sent once."""
-        return await self._answer_each(questions, self._majority)
+    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[Verdict | Exception]:
+        """Return a verdict or an error for each question, in order. Equal ones are sent once."""
+        return await self._answer_each(questions, self._decision)
 
     async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]:
         """Return the names or an error for each question, in order.
@@ -236,12 +254,22 @@ class OpenAIJudge:
         self._counter.add(failures=sum(isinstance(each, Exception) for each in answers.values()))
         return [answers[question] for question in questions]
 
+    async def _decision(self, votes: _Votes, question: JudgeQuestion, sender: Sender) -> Verdict:
+        """Return the majority of binary votes, or the mean of grades."""
+        if question.form == BINARY and not question.items:
+            return await self._majority(votes, question, sender)
+        count = len(self._temperatures)
+        verdicts = [(await self._vote(votes, question, i, sender)).verdict for i in range(count)]
+        grades = [each if isinstance(each, tuple) else (each or 0,) for each in verdicts]
+        means = tuple(math.fsum(column) / count for column in zip(*grades, strict=True))
+        return means if question.items else means[0]
+
     async def _majority(self, votes: _Votes, question: JudgeQuestion, sender: Sender) -> int:
         """Request votes one after the other, until one verdict has more than half of them."""
         counts = [0, 0]
         while True:
             entry = await self._vote(votes, question, sum(counts), sender)
-            verdict = int(entry.verdict or 0)
+            verdict = int(entry.verdict == 1)
             counts[verdict] += 1
             if 2 * counts[verdict] > len(self._temperatures):
                 return verdict
@@ -279,7 +307,8 @@ class OpenAIJudge:
         if isinstance(question, EntityQuestion):
             messages = entity_messages(question, marked=self._marked)
         else:
-            messages = judge_messages(question, marked=self._marked)
+            template = self._templates.get(question.kind)
+            messages = judge_messages(question, marked=self._marked, template=template)
         body = {**self._constant_fields, "messages": messages}
         temperature = self._temperatures[vote]
         return body if temperature is None else {**body, "temperature": temperature}
@@ -298,12 +327,11 @@ class OpenAIJudge:
         self, question: _Question, body: dict[str, Any], sender: Sender
     ) -> Entry:
         """Request a vote, and again if a response has no verdict. HttpError without a verdict."""
-        content = msgspec.json.encode(body, order="sorted")
         code = code_of(body["messages"]) if self._marked else ""
         retries = min(self._client.limits.retries, _RETRIES_OF_UNUSABLE)
         while True:
             try:
-                entry = await self._request_once(question, content, code, sender)
+                entry = await self._request_once(question, body, code, sender)
             except HttpError as error:
                 if error.status != 200 or not retries:
                     self.health.record_result(str(error), _MAX_FAILURES)
@@ -313,11 +341,29 @@ class OpenAIJudge:
                 self.health.record_result(None, _MAX_FAILURES)
                 return entry
 
+    async def _completion(
+        self, question: _Question, body: dict[str, Any], code: str, sender: Sender
+    ) -> _Completion:
+        """Send a request with the schema of its reply, without one to a server that refuses it."""
+        path = "/chat/completions"
+        if self._sends_schema and isinstance(question, JudgeQuestion):
+            schema = reply_schema(question.form, question.items, code)
+            extended = {"response_format": schema, **body}
+            try:
+                return await sender.post(path, _encoded(extended), _Completion)
+            except HttpError as error:
+                if error.status not in _REFUSALS:
+                    raise
+            completion = await sender.post(path, _encoded(body), _Completion)
+            self._sends_schema = False
+            return completion
+        return await sender.post(path, _encoded(body), _Completion)
+
     async def _request_once(
-        self, question: _Question, content: bytes, code: str, sender: Sender
+        self, question: _Question, body: dict[str, Any], code: str, sender: Sender
     ) -> Entry:
         """Return the verdict of a response. HttpError with status 200 if it has none."""
-        completion = await sender.post("/chat/completions", content, _Completion)
+        completion = await self._completion(question, body, code, sender)
         counts = completion.usage or _TokenCounts()
         prompt, generated = _count(counts.prompt_tokens), _count(counts.completion_tokens)
         self._counter.add(prompt_tokens=prompt, completion_tokens=generated)
@@ -331,9 +377,9 @@ class OpenAIJudge:
                 return Entry(None, prompt, generated, text, dict(entities))
             reason = f"has no names: {text or choice.message.refusal!r}"
         else:
-            verdict = parse_verdict(text, question.kind, code)
+            verdict = parse_verdict(text, question.kind, code, question.form, question.items)
             if verdict is not None:
-                return Entry(1 if verdict else 0, prompt, generated, text)
+                return Entry(_in_order(question, verdict), prompt, generated, text)
             reason = f"has no verdict: {text or choice.message.refusal!r}"
         reason = self._client.message_text(reason, 200)
         raise sender.error(f"the response of {sender.server.url} {reason}", 200)
@@ -421,6 +467,15 @@ def _constant_fields(
         raise UsageError(f"judge: extra cannot be encoded as JSON: {error}") from error
     limit = {} if max_tokens is None else {"max_tokens": max_tokens}
     return {**extra, **limit, "model": model}
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(body, order="sorted")
+
+
+def _in_order(question: JudgeQuestion, verdict: Verdict) -> Verdict:
+    """Return the answers in the order of the question, also if its texts were in another one."""
+    return verdict[::-1] if question.swapped and isinstance(verdict, tuple) else verdict
 
 
 def _canonical(value: Any) -> str:

@@ -1,0 +1,229 @@
+"""Needs of a judge: verdicts, grades by criterion, grades within a group, and names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+from rag_rewards.errors import EvidenceError, shorten
+from rag_rewards.evidence.needs import Need
+from rag_rewards.evidence.protocols import NO_ENTITIES, EntityQuestion, JudgeQuestion
+from rag_rewards.evidence.values import StoredVerdict
+from rag_rewards.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class VerdictNeed(Need):
+    """The verdict of a judge on a component: 1 if the answer to any of the questions is 1."""
+
+    model_kind = "judge"
+    field_name = "verdicts"
+    method = "judge"
+    fault = (
+        "missing; add the verdict of a judge (0 or 1), set the option judge, or choose a setting "
+        "without a judge"
+    )
+    component: str
+    questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def part_name(self) -> str:
+        return self.component
+
+    @property
+    def requests(self) -> tuple[JudgeQuestion, ...]:
+        return self.questions
+
+    def combine(self, results: Sequence[Any]) -> Any:
+        """Return 1 if any answer is 1; otherwise an error, which may hide a 1; otherwise 0."""
+        answers = [each for each in results if not isinstance(each, BaseException)]
+        if 1 in answers or len(answers) == len(results):
+            return int(1 in answers)
+        return next(each for each in results if isinstance(each, BaseException))
+
+    def read(self, rollout: Rollout) -> int:
+        """Return the verdict, 0 or 1. Raises DataError for a rollout without it."""
+        verdict = super().read(rollout)
+        if verdict not in (0, 1):
+            raise EvidenceError(f"must be 0, 1 or null, found {verdict!r}", self.path)
+        return int(verdict)
+
+
+@dataclass(frozen=True)
+class GradesNeed(Need):
+    """The grades of a judge by criterion, 0 to 1.
+
+    component  key of the verdicts
+    names      names of the criteria, each once
+    questions  questions whose criteria are, one after another, those of the names
+    """
+
+    model_kind = "judge"
+    field_name = "verdicts"
+    method = "judge"
+    component: str
+    names: tuple[str, ...]
+    questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def part_name(self) -> str:
+        return self.component
+
+    @property
+    def fault(self) -> str:
+        names = shorten(", ".join(self.names), 200)
+        return f"missing; add a grade from 0 to 1 for each of {names}, or set the option judge"
+
+    def value(self, rollout: Rollout) -> dict[str, float] | None:
+        """Return the grades by name, None if one is missing. Raises EvidenceError for others."""
+        grades = rollout.verdict(self.component)
+        if not isinstance(grades, dict) or not all(name in grades for name in self.names):
+            return None
+        return {name: _grade(grades[name], f"{self.path}.{name}") for name in self.names}
+
+    @property
+    def requests(self) -> tuple[JudgeQuestion, ...]:
+        return self.questions
+
+    def combine(self, results: Sequence[Any]) -> Any:
+        """Return the grades by name, or the first error."""
+        for each in results:
+            if isinstance(each, BaseException):
+                return each
+        grades = [grade for each in results for grade in each]
+        return dict(zip(self.names, grades, strict=True))
+
+
+def _grade(value: Any, path: str) -> float:
+    if isinstance(value, (int, float)) and 0 <= value <= 1:
+        return value
+    raise EvidenceError(f"a grade must be a number from 0 to 1, found {value!r}", path)
+
+
+@dataclass(frozen=True)
+class GroupGradesNeed(Need):
+    """The grade of a response among those of its group, 0 to 1.
+
+    The requests contain all responses of the group, so the gatherer makes them: `GroupGrades` of
+    the members' needs. The evidence counts only if its digest is that of the group.
+
+    component  key of the verdicts
+    question   question about the response, with its text as the only one of `responses`
+    orders     number of orders in which the responses are shown
+    """
+
+    model_kind = "judge"
+    field_name = "verdicts"
+    method = "judge"
+    fault = (
+        "missing, or of a group with other responses; add `grade`, `orders` and `group` of a run "
+        "with a judge, or set the option judge"
+    )
+    component: str
+    question: JudgeQuestion
+    orders: int = 1
+
+    @property
+    def part_name(self) -> str:
+        return self.component
+
+    def is_met(self, rollout: Rollout) -> bool:
+        """Return False: only the whole group shows whether the evidence is that of the group."""
+        return False
+
+
+class GroupGrades:
+    """The questions about a group, and the grades of its members.
+
+    needs  the needs of the members of one group
+
+    Equal texts are shown and judged once. The order of the texts follows from their digests and
+    from the other texts, so that it is the same wherever a response stands in the group.
+    """
+
+    def __init__(self, needs: Sequence[GroupGradesNeed]) -> None:
+        self.component, self.orders = needs[0].component, needs[0].orders
+        self._first = needs[0].question
+        self.texts = sorted({need.question.responses[0] for need in needs})
+        content = repr((self._first.question, self._first.documents, self._first.gold, self.texts))
+        content += repr((self._first.criteria, self._first.form, self._first.task))
+        self.digest = blake2b(_bytes(content), digest_size=8).hexdigest()
+        self._shown = [self._order(number) for number in range(self.orders)]
+
+    def _order(self, number: int) -> list[str]:
+        salt = f"{self.digest} {number} "
+        return sorted(self.texts, key=lambda text: blake2b(_bytes(salt + text)).digest())
+
+    @property
+    def questions(self) -> list[JudgeQuestion]:
+        """One question for each order of the responses."""
+        return [replace(self._first, responses=tuple(texts)) for texts in self._shown]
+
+    def verdicts(self, results: Sequence[Any]) -> Any:
+        """Return the verdict by text from the answers to the questions, or the first error."""
+        for each in results:
+            if isinstance(each, BaseException):
+                return each
+        verdicts: dict[str, StoredVerdict] = {}
+        for text in self.texts:
+            pairs = zip(self._shown, results, strict=True)
+            grades = tuple(float(grades[shown.index(text)]) for shown, grades in pairs)
+            mean = math.fsum(grades) / len(grades)
+            verdicts[text] = {"grade": mean, "orders": grades, "group": self.digest}
+        return verdicts
+
+    def is_stored(self, rollout: Rollout) -> bool:
+        """Return whether the evidence of a member is of this group."""
+        verdict = rollout.verdict(self.component)
+        return isinstance(verdict, dict) and verdict.get("group") == self.digest
+
+    def grade(self, rollout: Rollout) -> tuple[float, float] | None:
+        """Return the grade and the spread between orders, None if the rollout has none.
+
+        Evidence of another group is none. Raises EvidenceError for a grade out of range.
+        """
+        verdict = rollout.verdict(self.component)
+        if not isinstance(verdict, dict) or not self.is_stored(rollout):
+            return None
+        path = f"verdicts.{self.component}"
+        orders = verdict.get("orders", ())
+        grades = [
+            _grade(each, f"{path}.orders") for each in (orders if isinstance(orders, tuple) else ())
+        ]
+        spread = max(grades) - min(grades) if grades else 0.0
+        return _grade(verdict.get("grade"), f"{path}.grade"), spread
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True)
+class EntitiesNeed(Need):
+    """The names that a response states for these placeholders."""
+
+    model_kind = "judge"
+    field_name = "entities"
+    method = "entities"
+    no_method = NO_ENTITIES
+    placeholders: tuple[str, ...]
+    question: EntityQuestion | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def fault(self) -> str:
+        names = ", ".join(self.placeholders)
+        return (
+            f"missing; add the name that the response states for each of {names}, or null, or set "
+            "the option judge"
+        )
+
+    def value(self, rollout: Rollout) -> Mapping[str, str | None] | None:
+        has_all = all(each in (rollout.entities or {}) for each in self.placeholders)
+        return rollout.entities if has_all else None
+
+    @property
+    def requests(self) -> tuple[EntityQuestion, ...]:
+        return () if self.question is None else (self.question,)

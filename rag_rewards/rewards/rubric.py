@@ -1,0 +1,221 @@
+"""Rubrics: criteria with weights that a judge or a rule checks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from rag_rewards.errors import DataError, SettingError
+from rag_rewards.evidence.judge_needs import GradesNeed
+from rag_rewards.evidence.needs import Need
+from rag_rewards.evidence.protocols import Grade, JudgeQuestion
+from rag_rewards.reward import RolloutReward
+from rag_rewards.rewards.correctness import judge_references
+from rag_rewards.rollout import Criterion, Rollout, Score, canonical
+from rag_rewards.settings import about, check_choices
+from rag_rewards.text.citations import CITATION, cited_labels, compiled
+from rag_rewards.text.lengths import words
+from rag_rewards.text.normalize import lower
+
+MAX_CRITERIA = 100
+"""Maximum number of criteria of a rubric."""
+_MARKER = compiled(CITATION)
+
+
+def rubric_value(grades: Sequence[float], weights: Sequence[float], *, clip: bool = True) -> float:
+    """Return Σ w_i·s_i / Σ_{w_i > 0} w_i, clipped to [0, 1].
+
+    grades   s_i, 0 to 1
+    weights  w_i; a negative weight is for a fault
+    clip     whether the value is clipped; without it, the maximum is 1
+
+    Raises ValueError without a positive weight. Source: HealthBench, arXiv 2505.08775, section 3.
+
+    >>> rubric_value([1, 0.5, 1], [2, 2, -1])
+    0.5
+    """
+    scale = math.fsum(weight for weight in weights if weight > 0)
+    if not scale:
+        raise ValueError("a rubric requires a positive weight")
+    value = math.fsum(w * s for w, s in zip(weights, grades, strict=True)) / scale
+    return min(max(value, 0.0), 1.0) if clip else value
+
+
+def rule_of(criterion: Criterion) -> str:
+    """Return the name of the rule that checks a criterion, "" if a judge checks it."""
+    names = [name for name in ("contains", "max_words", "cites") if _has(criterion, name)]
+    return names[0] if names else ""
+
+
+def _has(criterion: Criterion, name: str) -> bool:
+    return getattr(criterion, name) is not None
+
+
+def checked_by_rule(criterion: Criterion, text: str, rollout: Rollout) -> float:
+    """Return 1 if a text meets a criterion with a rule, else 0.
+
+    contains   the text contains one of these texts, without regard to case
+    max_words  the text has at most this number of words, and at least one
+    cites      the text cites each of these documents, by label or id
+    """
+    if criterion.contains is not None:
+        wanted = [criterion.contains] if isinstance(criterion.contains, str) else criterion.contains
+        return float(any(lower(each) in lower(text) for each in wanted))
+    if criterion.max_words is not None:
+        return float(0 < words(text) <= criterion.max_words)
+    cited = cited_labels(text, _MARKER, len(rollout.labels))
+    labels = {rollout.label_of(each) or canonical(each) for each in criterion.cites or ()}
+    return float(labels <= set(cited))
+
+
+@dataclass(frozen=True)
+@check_choices
+class Rubric(RolloutReward):
+    """The weighted mean of the grades of a response by the criteria of a rubric.
+
+    criteria  criteria of all rows; empty for those of the field `rubric` of each row
+
+    The value is that of `rubric_value`. A criterion with a rule is checked by it, the others by a
+    judge, several in one call. A blank response gets 0 without a judge. With `criteria`, each
+    grade is also a component, by the name of its criterion.
+
+    Raises DataError for a row without a valid rubric or without its grades. Sources: HealthBench
+    (arXiv 2505.08775) and Rubrics as Rewards (arXiv 2507.17746), explicit aggregation.
+    """
+
+    criteria: Annotated[
+        tuple[Criterion, ...],
+        about(
+            "criteria of all rows, each with criterion, weight (default 1), name, and perhaps a "
+            "rule: contains, max_words or cites; empty: those of the row",
+            "ours",
+        ),
+    ] = ()
+    best: Annotated[
+        int,
+        about(
+            "best grade of a criterion; grades are whole numbers from 0; 1: met or not",
+            "HealthBench: met or not",
+            ge=1,
+            le=100,
+        ),
+    ] = 1
+    criteria_per_call: Annotated[
+        int, about("number of criteria in one call of the judge", "ours", ge=1, le=50)
+    ] = 8
+    clip: Annotated[bool, about("clip the value to [0, 1]", "HealthBench, section 3")] = True
+    documents: Annotated[
+        bool, about("show the documents of the row to the judge", "ours: criteria can need them")
+    ] = True
+    gold: Annotated[bool, about("show the gold answers of the row to the judge", "ours")] = False
+    reads: Annotated[
+        Literal["visible", "response"],
+        about("visible: the response without its thinking; response: all of it", "ours"),
+    ] = "visible"
+    name: str = "rubric"
+    scope: Literal["rollout"] = "rollout"
+
+    def __post_init__(self) -> None:
+        if self.criteria and (fault := _fault(self.criteria)):
+            raise SettingError(f"criteria: {fault}")
+        if self.name in self.criterion_names:
+            raise SettingError(f"criteria: the name {self.name!r} is that of the whole rubric")
+
+    @property
+    def criterion_names(self) -> tuple[str, ...]:
+        """The names of the criteria of all rows."""
+        return tuple(_name(each, i) for i, each in enumerate(self.criteria))
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        text = self._text(rollout)
+        judged = self._judged(self._criteria(rollout))
+        if not judged or not text.strip():
+            return []
+        return [GradesNeed(self.name, tuple(judged), tuple(self._questions(rollout, text, judged)))]
+
+    def score(self, rollout: Rollout) -> Score:
+        grades = self._grades(rollout)
+        criteria = self._criteria(rollout)
+        weights = [criteria[name].weight for name in grades]
+        value = rubric_value(list(grades.values()), weights, clip=self.clip)
+        components: dict[str, float | None] = {**grades} if self.criteria else {}
+        return Score(value, components, None, {"criteria": grades})
+
+    def _grades(self, rollout: Rollout) -> dict[str, float]:
+        """Return the grade of each criterion by name."""
+        text, criteria = self._text(rollout), self._criteria(rollout)
+        if not text.strip():
+            return dict.fromkeys(criteria, 0.0)
+        judged = self._judged(criteria)
+        read = GradesNeed(self.name, tuple(judged)).read(rollout) if judged else {}
+        return {
+            name: float(read[name]) if name in read else checked_by_rule(each, text, rollout)
+            for name, each in criteria.items()
+        }
+
+    def _text(self, rollout: Rollout) -> str:
+        return rollout.parsed.visible if self.reads == "visible" else rollout.parsed.text
+
+    def _criteria(self, rollout: Rollout) -> dict[str, Criterion]:
+        """Return the criteria by name. Raises DataError for an invalid rubric of a row."""
+        criteria = self.criteria or rollout.rubric
+        if not criteria:
+            what = "missing" if criteria is None else "contains no criterion"
+            raise DataError(f"{what}; list criteria, or set criteria for all rows", "rubric")
+        if criteria is not self.criteria and (fault := _fault(criteria)):
+            raise DataError(fault, "rubric")
+        return {_name(each, i): each for i, each in enumerate(criteria)}
+
+    def _judged(self, criteria: Mapping[str, Criterion]) -> dict[str, Criterion]:
+        return {name: each for name, each in criteria.items() if not rule_of(each)}
+
+    def _questions(
+        self, rollout: Rollout, text: str, judged: Mapping[str, Criterion]
+    ) -> list[JudgeQuestion]:
+        criteria = [each.criterion for each in judged.values()]
+        gold = rollout.gold if self.gold and rollout.answers is not None else ()
+        documents = rollout.documents or () if self.documents else ()
+        return [
+            JudgeQuestion(
+                "criteria",
+                rollout.question or "",
+                text,
+                judge_references(gold) if gold else (),
+                tuple(document.premise for document in documents),
+                rollout.query_time,
+                form=Grade(0, self.best),
+                criteria=tuple(criteria[start : start + self.criteria_per_call]),
+            )
+            for start in range(0, len(criteria), self.criteria_per_call)
+        ]
+
+
+def _name(criterion: Criterion, position: int) -> str:
+    """Return the name of a criterion, its number if it has none."""
+    return criterion.name or str(position + 1)
+
+
+def _fault(criteria: Sequence[Criterion]) -> str:
+    """Return what is wrong with a rubric, or ""."""
+    if len(criteria) > MAX_CRITERIA:
+        return f"has {len(criteria)} criteria, at most {MAX_CRITERIA} are allowed"
+    for i, each in enumerate(criteria):
+        rules = [name for name in ("contains", "max_words", "cites") if _has(each, name)]
+        if not rules and not each.criterion.strip():
+            return f"criterion {i + 1} has no text: write what a response must do"
+        if len(rules) > 1:
+            return f"criterion {i + 1} has the rules {' and '.join(rules)}: choose one"
+        if not math.isfinite(each.weight):
+            return f"the weight of criterion {i + 1} is not a finite number"
+    names: Any = Counter(_name(each, i) for i, each in enumerate(criteria))
+    if repeated := [name for name, count in names.items() if count > 1]:
+        return f"several criteria have the name {repeated[0]!r}: give each another name"
+    texts = Counter(each.criterion.strip() for each in criteria if not rule_of(each))
+    if repeated := [text for text, count in texts.items() if count > 1]:
+        return f"the criterion {repeated[0][:60]!r} is repeated: remove it, or change its weight"
+    if not any(each.weight > 0 for each in criteria):
+        return "no criterion has a positive weight, so that no response could earn a reward"
+    return ""
