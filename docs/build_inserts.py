@@ -16,7 +16,9 @@ from build_hardening_cost import PAGE as COST
 from build_hardening_cost import TOTAL
 from build_matrix import table
 from inserts import filled
+from inserts import table as text_table
 
+from rag_rewards.models.nli.profiles import PROFILES
 from rag_rewards.recipes import RECIPES
 from rag_rewards.trainers import TRAINERS
 
@@ -24,7 +26,17 @@ AGREEMENT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "ag
 DOCS = Path(__file__).parent
 PAGES = (
     DOCS.parent / "README.md",
-    *(DOCS / name for name in ("calibrate.md", "evaluate.md", "index.md", "trainers.md", "trl.md")),
+    *(
+        DOCS / name
+        for name in (
+            "calibrate.md",
+            "evaluate.md",
+            "index.md",
+            "models.md",
+            "trainers.md",
+            "trl.md",
+        )
+    ),
 )
 
 
@@ -54,6 +66,8 @@ def insert(name: str, folder: str = "") -> str:
             return kappas(field)
         case "reads":
             return joined(readers(field))
+        case "checkers":
+            return checkers()
     raise ValueError(f"unknown insert {name!r}")
 
 
@@ -108,6 +122,26 @@ def readers(field: str) -> list[str]:
             if head == field:
                 recipes.append(f"`{name}` {condition}".strip())
     return recipes
+
+
+def checkers() -> str:
+    """Return the table of the profiles of fact checkers."""
+    head = ("profile", "models", "output", "chunk", "threshold", "license", "source")
+    return text_table(
+        head,
+        [
+            (
+                f"`{each.name}`",
+                each.models,
+                each.output.replace("_", " "),
+                "—" if each.chunk is None else f"{each.chunk} tokens",
+                each.threshold,
+                each.license,
+                each.source,
+            )
+            for each in PROFILES.values()
+        ],
+    )
 
 
 def joined(words: list[str]) -> str:

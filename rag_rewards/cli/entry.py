@@ -127,6 +127,7 @@ _FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}
 """The options whose names differ from those in Python."""
 MODEL_SETTINGS = frozenset(
     (
+        "nli_profile",
         *("dtype", "adapter", "token_budget", "truncate", "nli_tokenizer", "judge_retries"),
         *("judge_checks", "document_form", "document_separator", "prompt_template"),
     )

@@ -203,7 +203,7 @@ def _bytes(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class EntitiesNeed(Need):
-    """The names that a response states for these placeholders."""
+    """The names that a response states for these placeholders, or its claims."""
 
     model_kind = "judge"
     field_name = "entities"
@@ -215,10 +215,9 @@ class EntitiesNeed(Need):
     @property
     def fault(self) -> str:
         names = ", ".join(self.placeholders)
-        return (
-            f"missing; add the name that the response states for each of {names}, or null, or set "
-            "the option judge"
-        )
+        is_of_claims = self.question is not None and self.question.kind == "claims"
+        what = "a claim of the response" if is_of_claims else "the name that the response states"
+        return f"missing; add {what} for each of {names}, or null, or set the option judge"
 
     def value(self, rollout: Rollout) -> Mapping[str, str | None] | None:
         has_all = all(each in (rollout.entities or {}) for each in self.placeholders)

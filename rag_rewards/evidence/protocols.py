@@ -328,18 +328,21 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class EntityQuestion:
-    """A question to a judge for the names that a response states for placeholders (CaRR).
+    """A question to a judge for texts of a response: names for placeholders (CaRR), or its claims.
 
     question      question that the response answers
     response      final text of the response
     rubrics       statements with the placeholders as words: "E0 was born in E1."
     placeholders  placeholders, such as "E0", each once
+    kind          names: the names for the placeholders; claims: the claims of the response, one
+                  for each placeholder, None for the placeholders after the last claim
     """
 
     question: str
     response: str
     rubrics: tuple[str, ...]
     placeholders: tuple[str, ...]
+    kind: Literal["names", "claims"] = "names"
 
 
 Entities = Mapping[str, str | None]

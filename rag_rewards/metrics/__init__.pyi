@@ -7,6 +7,8 @@ from rag_rewards.metrics.answers import JudgeAccuracy as JudgeAccuracy
 from rag_rewards.metrics.answers import Lenient as Lenient
 from rag_rewards.metrics.answers import ReferenceReliance as ReferenceReliance
 from rag_rewards.metrics.answers import Substring as Substring
+from rag_rewards.metrics.claims import Attribution as Attribution
+from rag_rewards.metrics.claims import Faithfulness as Faithfulness
 from rag_rewards.metrics.documents import AnswerRecall as AnswerRecall
 from rag_rewards.metrics.documents import CitationF1 as CitationF1
 from rag_rewards.metrics.documents import CompressionRatio as CompressionRatio

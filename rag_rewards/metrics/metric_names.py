@@ -10,7 +10,15 @@ from typing import Any
 import msgspec
 
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.metrics import answers, documents, scored_values, search, trust_score, truth
+from rag_rewards.metrics import (
+    answers,
+    claims,
+    documents,
+    scored_values,
+    search,
+    trust_score,
+    truth,
+)
 from rag_rewards.metrics.metric import AtLeast, Metric
 from rag_rewards.settings import REPLACED, closed_sets, did_you_mean
 
@@ -33,6 +41,8 @@ METRICS: dict[str, type[Any]] = {
     "perplexity": documents.Perplexity,
     "relevance": documents.RelevanceF1,
     "citation": documents.CitationF1,
+    "faithfulness": claims.Faithfulness,
+    "attribution": claims.Attribution,
     "recall@k": documents.RecallAtK,
     "ndcg@k": documents.NDCGAtK,
     "searches": search.Searches,

@@ -10,7 +10,7 @@ reads `[0]` as the last document). A document that a statement cites twice is on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -28,11 +28,12 @@ from rag_rewards.metrics.metric import (
     read_answer,
 )
 from rag_rewards.rewards.citation import document_of, premise_of
+from rag_rewards.rewards.claims import Claim, citation_scores, claim_citations, claim_of
 from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
-from rag_rewards.text.citations import CITATION, compiled, split_valid, strip_markers
+from rag_rewards.text.citations import CITATION, compiled, strip_markers
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.refusal import SHORT_REFUSAL, refusal_form
 from rag_rewards.text.sections import Tags
@@ -94,45 +95,6 @@ def list_correctness(items: Sequence[str], gold: Sequence[Sequence[str]]) -> flo
     matches = sum(not form.isdisjoint(answers) for form in forms)
     recall = min(5, matches) / min(5, len(forms))
     return f1_of(precision, recall)
-
-
-def citation_scores(
-    statements_cite: Sequence[Sequence[str] | None],
-    entails: Callable[[int, Sequence[str]], bool],
-    shares: Callable[[str, Sequence[str]], bool],
-) -> tuple[float, float]:
-    """Return recall and precision of an answer's citations. Range 0 to 1.
-
-    `statements_cite` has the citations of each statement, or None if one of them is invalid.
-    Recall is the share of statements that their documents entail together. Precision is the share
-    of credited citations. A citation is credited if the documents together entail the statement,
-    unless it is superfluous: it alone does not entail the statement, the rest does, and it `shares`
-    no gold answer with the rest. Source: ALCE; Trust-Score's evaluation code.
-    """
-    recalled = credited = counted = 0
-    for at, cited in enumerate(statements_cite):
-        if not cited:
-            continue
-        counted += len(cited)
-        if not entails(at, cited):
-            continue
-        recalled += 1
-        credited += sum(not _superfluous(at, one, cited, entails, shares) for one in cited)
-    n = len(statements_cite)
-    return (recalled / n if n else 0.0), (credited / counted if counted else 0.0)
-
-
-def _superfluous(
-    at: int,
-    one: str,
-    cited: Sequence[str],
-    entails: Callable[[int, Sequence[str]], bool],
-    shares: Callable[[str, Sequence[str]], bool],
-) -> bool:
-    if len(cited) == 1 or entails(at, [one]):
-        return False
-    rest = [label for label in cited if label != one]
-    return entails(at, rest) and not shares(one, rest)
 
 
 def trust_score(sums: Parts) -> Values:
@@ -268,8 +230,8 @@ class TrustScore(MetricBase):
         def shares(one: str, rest: Sequence[str]) -> bool:
             return not _supported_by_any(row, [one]).isdisjoint(_supported_by_any(row, rest))
 
-        labels = [statement.labels for statement in cited_statements]
-        return citation_scores(labels, entails, shares)
+        cited = [statement.cited for statement in cited_statements]
+        return citation_scores(claim_citations(cited, entails, shares))
 
     def _text(self, answer: str) -> str:
         """Return the answer without its citations."""
@@ -277,7 +239,7 @@ class TrustScore(MetricBase):
             return strip_markers(answer, _MARKERS)
         return _without_brackets(strip_markers(answer, _FIRST_NUMBERS)).strip()
 
-    def _statements(self, row: Rollout, answer: str) -> list[_CitedStatement]:
+    def _statements(self, row: Rollout, answer: str) -> list[Claim]:
         items = row.answer_kind == "list"
         pattern = _MARKERS if self.markers == "all" else _FIRST_NUMBERS
         cited_statements = []
@@ -287,7 +249,7 @@ class TrustScore(MetricBase):
                 text = _without_brackets(text)
                 cited = tuple(row.labels[-1] if c == "0" and row.labels else c for c in cited)
             text = f"{row.question or ''} {text}" if items else text
-            cited_statements.append(_CitedStatement(text.strip(), _labels(row, cited)))
+            cited_statements.append(claim_of(row, text.strip(), cited, MAX_CITATIONS))
         return cited_statements
 
     def _entails(self, row: Rollout, premise: str, hypothesis: str) -> bool:
@@ -299,24 +261,6 @@ def _counted_gold(rollout: Rollout) -> list[tuple[str, ...]]:
     return [rollout.gold[i] for i in rollout.supported_gold]
 
 
-@dataclass(frozen=True)
-class _CitedStatement:
-    """The text of a statement for entailment, and its citations; None if one is invalid."""
-
-    text: str
-    labels: tuple[str, ...] | None
-
-    def needs(self, rollout: Rollout) -> Iterator[Need]:
-        labels = self.labels or ()
-        if labels:
-            yield EntailmentNeed(premise_of(rollout, labels), self.text)
-        if len(labels) > 1:
-            for one in labels:
-                rest = [label for label in labels if label != one]
-                yield EntailmentNeed(premise_of(rollout, [one]), self.text)
-                yield EntailmentNeed(premise_of(rollout, rest), self.text)
-
-
 def _without_brackets(text: str) -> str:
     """Remove the rest of the markers as the authors' code does: every `]`, and `|` after a space.
 
@@ -324,11 +268,6 @@ def _without_brackets(text: str) -> str:
     'Paris, 3. Rome'
     """
     return text.replace(" |", "").replace("]", "")
-
-
-def _labels(rollout: Rollout, cited: Sequence[str]) -> tuple[str, ...] | None:
-    valid, invalid = split_valid(cited, rollout.labels)
-    return None if invalid else valid[:MAX_CITATIONS]
 
 
 def _supported_by_any(rollout: Rollout, labels: Sequence[str]) -> set[int]:

@@ -25,11 +25,13 @@ import yaml
 from rag_rewards.errors import UsageError, describe
 from rag_rewards.evidence.protocols import AnswerForm, EntityQuestion, JudgeQuestion
 from rag_rewards.models.judge_tasks import (
+    CLAIM_TASK,
     ENTITY_FORM,
     ENTITY_TASK,
     FORM,
     MARKED_ENTITY_FORM,
     MARKS_NOTE,
+    READ_FENCE,
     TASKS,
 )
 from rag_rewards.text.normalize import without_invisible
@@ -214,15 +216,15 @@ def entity_messages(question: EntityQuestion, *, marked: bool = False) -> list[d
         *(("statement", rubric) for rubric in question.rubrics),
         ("answer", question.response),
     ]
-    instruction = (
-        f"Give the names of {placeholders} that the text in <answer-CODE> states. Reply with the "
-        "JSON object alone."
-    )
+    task, form = ENTITY_TASK, MARKED_ENTITY_FORM if marked else ENTITY_FORM
+    wanted = f"Give the names of {placeholders} that the text in <answer-CODE> states."
+    if question.kind == "claims":
+        task = CLAIM_TASK
+        form = form.replace('"E0": "a name", "E1"', '"C1": "a claim", "C2"')
+        wanted = f"Give the claims of the text in <answer-CODE> as {placeholders}."
+    instruction = f"{wanted} Reply with the JSON object alone."
     return [
-        {
-            "role": "system",
-            "content": ENTITY_TASK + (MARKED_ENTITY_FORM if marked else ENTITY_FORM),
-        },
+        {"role": "system", "content": task + READ_FENCE + form},
         {"role": "user", "content": fenced(texts, instruction, marked=marked)},
     ]
 

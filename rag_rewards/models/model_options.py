@@ -116,6 +116,8 @@ class ModelSettings:
     """Prompt of rows without one: a file with {documents}, {question}, perhaps {instruction}."""
     nli_tokenizer: str | None = None
     """Folder of the tokenizer and the config of the entailment model, for a server of vLLM."""
+    nli_profile: str | None = None
+    """How a fact checker reads a claim, such as minicheck. The default is that of its name."""
     judge_retries: int = 5
     """Number of times to retry a failed request."""
     judge_templates: str | None = None
@@ -155,6 +157,11 @@ class ModelOptions(ModelSettings, ModelChoice):
             raise OptionError("{truncate} shortens the prompts of {model}: set {model}")
         if self.nli_tokenizer and not is_url(self.nli or ""):
             raise OptionError("{nli_tokenizer} is for a server: set {nli} to its URL")
+        if self.nli_profile and (not self.nli or is_url(self.nli)):
+            raise OptionError(
+                "{nli_profile} is for a model in this process: set {nli} to its folder, or start "
+                "the server with it"
+            )
 
     def _check_policy(self) -> None:
         if not self.model:
@@ -263,7 +270,12 @@ _KINDS = {str: "text", int: "a whole number", bool: "true or false"}
 
 def _check_value(name: str, value: Any, prefix: str = "") -> None:
     """Raise OptionError for a value that is invalid whatever the other options are."""
-    choices = {"backend": BACKENDS, "judge_checks": JUDGE_CHECKS}.get(name)
+    sets: dict[str, tuple[str, ...]] = {"backend": BACKENDS, "judge_checks": JUDGE_CHECKS}
+    choices = sets.get(name)
+    if name == "nli_profile" and value is not None:
+        from rag_rewards.models.nli.profiles import PROFILES
+
+        choices = tuple(PROFILES)
     if choices and value not in choices:
         raise _invalid(name, f"one of {', '.join(choices)}", value, prefix)
     if name == "token_budget" and value is not None and value < LEAST_TOKEN_BUDGET:
@@ -328,7 +340,7 @@ def _entailment(options: ModelOptions, model: str) -> EntailmentModel:
         return EntailmentServer(model, tokenizer=options.nli_tokenizer)
     from rag_rewards.models.nli import load_entailment
 
-    return load_entailment(model, device=options.device)
+    return load_entailment(model, device=options.device, profile=options.nli_profile)
 
 
 def _similarity(path: str, device: str | None) -> SimilarityModel:

@@ -4,6 +4,11 @@ from rag_rewards.rewards.answer import AnswerMatch as AnswerMatch
 from rag_rewards.rewards.citation import CitationRecall as CitationRecall
 from rag_rewards.rewards.citation import citation_precision as citation_precision
 from rag_rewards.rewards.citation import citation_recall as citation_recall
+from rag_rewards.rewards.claims import Claims as Claims
+from rag_rewards.rewards.claims import citation_scores as citation_scores
+from rag_rewards.rewards.claims import claim_citations as claim_citations
+from rag_rewards.rewards.claims import faithfulness as faithfulness
+from rag_rewards.rewards.claims import mean_claim_f1 as mean_claim_f1
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood as ContrastiveLikelihood
 from rag_rewards.rewards.contrastive import contrastive_likelihood as contrastive_likelihood
 from rag_rewards.rewards.contrastive import evidential_contribution as evidential_contribution

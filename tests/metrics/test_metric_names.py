@@ -36,6 +36,11 @@ SETTINGS = {
     "unclosed": st.sampled_from(["missing", "to_end"]),
     "evidence": st.sampled_from(["extract", "response"]),
     "max_words": st.none() | st.integers(1, 99),
+    "claims_by": st.sampled_from(["statements", "judge"]),
+    "checked_by": st.sampled_from(["nli", "judge"]),
+    "premises": st.sampled_from(["together", "each"]),
+    "repeated": st.booleans(),
+    "max_citations": st.integers(1, 20),
     "correct_rate": st.floats(0.01, 1),
     "wrong_rate": st.floats(0.01, 1),
 } | dict.fromkeys(("w1", "w2", "w3"), st.floats(0, 10))

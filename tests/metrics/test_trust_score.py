@@ -13,12 +13,12 @@ from properties import budget
 from rag_rewards import Rollout
 from rag_rewards.metrics.trust_score import (
     TrustScore,
-    citation_scores,
     list_correctness,
     refuses,
     trust_score,
 )
 from rag_rewards.rewards import RefusalDetector
+from rag_rewards.rewards.claims import citation_scores, claim_citations
 from rag_rewards.text.refusal import REFUSAL, SHORT_REFUSAL
 
 quick = budget(150)
@@ -389,7 +389,7 @@ def test_citations_against_their_equations(cited, entailing, gold):
             credited += together and (not is_superfluous or shares(one, rest))
     recall = sum(recalls) / len(recalls) if recalls else 0.0
     precision = credited / counted if counted else 0.0
-    assert citation_scores(cited, entails, shares) == (recall, precision)
+    assert citation_scores(claim_citations(cited, entails, shares)) == (recall, precision)
 
 
 WORDS = st.sampled_from(["Ju Dou", "mulan", "The Titanic!", "a", "Red", ""])

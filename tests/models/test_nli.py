@@ -19,10 +19,10 @@ from properties import budget
 from tiny_text_models import (
     PAIRS,
     POSITIONS,
-    WORDS,
     bert_tokenizer,
     family,
     save_classifier,
+    save_t5,
     text,
 )
 
@@ -46,45 +46,6 @@ ORDERS = {
     "two": ["entailment", "not_entailment"],
     "two turned": ["not_entailment", "entailment"],
 }
-
-
-# --- tiny models -------------------------------------------------------------------------------
-
-
-def t5_tokenizer(answers):
-    """A tokenizer of sentence pieces: words with the space before them, and characters."""
-    characters = sorted({char for word in WORDS for char in word} | set("01▁"))
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -9.0)]
-    pieces += [(piece, -4.0) for piece in answers]
-    pieces += [("▁" + word, -2.0) for word in WORDS]
-    pieces += [(char, -6.0) for char in characters if char not in dict(pieces)]
-    core = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=2))
-    core.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
-    core.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    core.post_processor = tokenizers.processors.TemplateProcessing(
-        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
-    )
-    core.decoder = tokenizers.decoders.Metaspace()
-    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, **names)
-
-
-def save_t5(folder, answers=("▁1",)):
-    tokenizer = t5_tokenizer(answers)
-    config = transformers.T5Config(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        d_kv=8,
-        d_ff=32,
-        num_layers=2,
-        num_heads=2,
-        decoder_start_token_id=0,
-        initializer_factor=3.0,
-    )
-    torch.manual_seed(3)
-    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -93,6 +93,42 @@ def save_classifier(folder, name="bert", labels=("contradiction", "neutral", "en
     return folder
 
 
+def t5_tokenizer(answers):
+    """A tokenizer of sentence pieces: words with the space before them, and characters."""
+    characters = sorted({char for word in WORDS for char in word} | set("01▁"))
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -9.0)]
+    pieces += [(piece, -4.0) for piece in answers]
+    pieces += [("▁" + word, -2.0) for word in WORDS]
+    pieces += [(char, -6.0) for char in characters if char not in dict(pieces)]
+    core = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=2))
+    core.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
+    core.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    core.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    core.decoder = tokenizers.decoders.Metaspace()
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, **names)
+
+
+def save_t5(folder, answers=("▁1",), factor=3.0):
+    tokenizer = t5_tokenizer(answers)
+    config = transformers.T5Config(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+        initializer_factor=factor,
+    )
+    torch.manual_seed(3)
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def text(*counts):
     """Return words of the vocabulary, always the same for a number."""
     return [" ".join(WORDS[(7 * i + count) % 24] for i in range(count)) for count in counts]

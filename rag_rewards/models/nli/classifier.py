@@ -13,20 +13,23 @@ from rag_rewards.models.local_models import load_model, sentence_modules
 from rag_rewards.models.nli.pieces import (
     ENCODING_OPTIONS,
     EncodedPair,
+    encode_template,
     encoded_pair,
     load_fast_tokenizer,
     padding_id,
     span,
     special_tokens,
 )
+from rag_rewards.models.nli.profiles import PROFILES, CheckerProfile
 
 
 @dataclass(frozen=True)
 class PairClassifier:
-    """A classifier of text pairs with one logit per label.
+    """A classifier of text pairs, or of their tokens, with one logit per label.
 
     `index` is the label "entailment", and `contradiction` the label of that name, None if there is
-    none. If there is a single logit, it is that of entailment.
+    none. If there is a single logit, it is that of entailment. The profile says how a pair becomes
+    an input, and which output counts.
     """
 
     model: Any
@@ -34,19 +37,24 @@ class PairClassifier:
     pad: int
     index: int
     contradiction: int | None = None
+    profile: CheckerProfile = PROFILES["nli"]
 
     @property
     def label(self) -> str:
-        """The output that counts as entailment, for the fingerprint."""
-        return f"label={self.index}"
+        """The output that counts as entailment and the profile, for the fingerprint."""
+        other = "" if self.profile.name == "nli" else f" profile={self.profile.name}"
+        return f"label={self.index}{other}"
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> Iterator[EncodedPair | None]:
         """Yield the tokens of each pair, None if one of its texts has no token."""
         if not pairs:
             return
+        has_types = "token_type_ids" in self.tokenizer.model_input_names
+        if template := self.profile.template:
+            yield from encode_template(self.tokenizer, template, pairs, has_types=has_types)
+            return
         premises, hypotheses = zip(*pairs, strict=True)
         batch = self.tokenizer(list(premises), list(hypotheses), **ENCODING_OPTIONS)
-        has_types = "token_type_ids" in self.tokenizer.model_input_names
         special = special_tokens(self.tokenizer)
         for encoding in batch.encodings:
             text_of = encoding.sequence_ids
@@ -61,7 +69,14 @@ class PairClassifier:
         """
         import torch
 
-        logits = self.model(**inputs).logits.float()
+        arguments = {name: value for name, value in inputs.items() if name != "hypothesis_mask"}
+        logits = self.model(**arguments).logits.float()
+        if self.profile.output == "claim_tokens":
+            faults = logits.softmax(-1)[..., self.index] * inputs["hypothesis_mask"]
+            support = 1 - faults.amax(-1)
+            return torch.stack([support, torch.zeros_like(support)], -1)
+        if self.profile.output == "first_token":
+            logits = logits[:, 0]
         shares = logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
         entailment = shares[:, self.index]
         if self.contradiction is None:
@@ -70,22 +85,67 @@ class PairClassifier:
 
 
 def load_classifier(
-    folder: Path, dtype: Any, device: Any, config: Mapping[str, Any], label: str | int | None
+    folder: Path,
+    dtype: Any,
+    device: Any,
+    config: Mapping[str, Any],
+    label: str | int | None,
+    profile: CheckerProfile,
 ) -> PairClassifier:
     """Load a classifier. `label` is the name or index of its label for entailment."""
-    from transformers import AutoModelForSequenceClassification
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+    )
 
     _check_modules(folder)
+    label = profile.label if label is None else label
     names = label_names(config)
     if names:
         entailment_index(names, label)  # raises before the weights are loaded
-    options = {"num_labels": len(names)} if names else {}
-    model = load_model(AutoModelForSequenceClassification, folder, dtype, device, **options)
+    options: dict[str, Any] = {"num_labels": len(names)} if names else {}
+    of_text = profile.output == "label"
+    if config.get("model_type") == "HHEMv2":
+        options = hhem_options(config)
+    kind = AutoModelForSequenceClassification if of_text else AutoModelForTokenClassification
+    model = load_model(kind, folder, dtype, device, trust_remote_code=False, **options)
     names = names or [f"LABEL_{i}" for i in range(model.config.num_labels)]
     index = entailment_index(names, label)
     tokenizer = load_fast_tokenizer(folder, model)
     pad = padding_id(tokenizer, model)
-    return PairClassifier(model, tokenizer, pad, index, contradiction_index(names))
+    return PairClassifier(model, tokenizer, pad, index, contradiction_index(names), profile)
+
+
+FLAN_T5 = {
+    "google/flan-t5-base": {
+        "d_model": 768,
+        "d_kv": 64,
+        "d_ff": 2048,
+        "num_layers": 12,
+        "num_heads": 12,
+        "vocab_size": 32128,
+        "feed_forward_proj": "gated-gelu",
+    }
+}
+"""The configs of the models that HHEM was trained from, which its own config only names."""
+
+
+def hhem_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that load HHEM-2.1-Open as a token classifier of transformers.
+
+    Its weights are those of a T5 token classifier below the name `t5`. Its own code is not used.
+    """
+    from transformers import T5Config
+
+    foundation = str(config.get("foundation", "google/flan-t5-base"))
+    if foundation not in FLAN_T5:
+        raise UsageError(
+            f"HHEM of the foundation {foundation} is unknown: use one of {', '.join(FLAN_T5)}"
+        )
+    return {
+        "config": T5Config(**FLAN_T5[foundation], num_labels=2),
+        "key_mapping": {r"^t5\.": ""},
+    }
 
 
 def label_names(config: Mapping[str, Any]) -> list[str]:

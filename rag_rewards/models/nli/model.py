@@ -1,8 +1,8 @@
 """Entailment by a model in this process: P(premise entails hypothesis).
 
-Two kinds of models are supported, according to the config of the model: classifiers of text pairs,
-and T5 models that generate "1" or "0". A premise that is too long is divided into pieces, and the
-highest probability of a piece counts. Special tokens in a text ("[SEP]", "</s>") are ordinary text
+Classifiers of text pairs, T5 models that generate "1" or "0", and the fact checkers of
+`profiles.py` are supported. A premise that is too long is divided into pieces, and the highest
+probability of a piece counts. Special tokens in a text ("[SEP]", "</s>") are ordinary text
 for the model.
 """
 
@@ -27,7 +27,8 @@ from rag_rewards.models.local_models import (
 )
 from rag_rewards.models.nli.classifier import PairClassifier, load_classifier
 from rag_rewards.models.nli.pieces import Both, Pair, Piece, divide, highest
-from rag_rewards.models.nli.seq2seq import Seq2SeqEntailment, is_seq2seq, load_seq2seq
+from rag_rewards.models.nli.profiles import check_architecture, profile_of
+from rag_rewards.models.nli.seq2seq import Seq2SeqEntailment, load_seq2seq
 
 Network = PairClassifier | Seq2SeqEntailment
 _TOKEN_BUDGET = {"cuda": 16_384, "cpu": 1_024}
@@ -44,6 +45,7 @@ def load_entailment(
     overlap: int = 64,
     token_budget: int | None = None,
     entailment_label: str | int | None = None,
+    profile: str | None = None,
 ) -> LocalEntailment:
     """Load an entailment model from a folder, or by its name from the Hugging Face hub.
 
@@ -57,6 +59,8 @@ def load_entailment(
                       1,024. It is halved when memory is exhausted
     entailment_label  name or index of the classifier's label for entailment, if its config does
                       not specify it
+    profile           name of the profile of a fact checker, a key of `profiles.PROFILES`; default:
+                      that of the name of the model, or of its config
 
     Raises MissingExtraError if the packages are not installed, and UsageError for invalid
     arguments, such as a label that is not unique, or a folder that does not exist, is incomplete or
@@ -74,13 +78,15 @@ def load_entailment(
     folder = model_folder(model, revision)
     require_complete(folder)
     config = read_config(folder)
+    checker = profile_of(model, config, profile)
+    check_architecture(checker, config)
     network: Network
-    if is_seq2seq(config):
+    if checker.output == "answer":
         if entailment_label is not None:
             raise UsageError("entailment_label is for classifiers, and not for a T5 model")
-        network = load_seq2seq(folder, precision, torch_dev)
+        network = load_seq2seq(folder, precision, torch_dev, checker)
     else:
-        network = load_classifier(folder, precision, torch_dev, config, entailment_label)
+        network = load_classifier(folder, precision, torch_dev, config, entailment_label, checker)
     return LocalEntailment(
         network,
         name=f"nli {config.get('model_type', '')} {identity(folder, model_files(folder))}",
@@ -165,7 +171,8 @@ class LocalEntailment(LocalModel):
         """Return the probabilities of each pair, which are computed once for equal pairs."""
         distinct = list(dict.fromkeys((p, h) for p, h in pairs if p.strip() and h.strip()))
         encoded = self._model.encode(distinct)
-        pieces, owners = divide(encoded, self.max_length, self.overlap)
+        chunk = self._model.profile.chunk
+        pieces, owners = divide(encoded, self.max_length, self.overlap, chunk)
         best = highest(len(distinct), owners, self._run(pieces))
         values = dict(zip(distinct, best, strict=True))
         self.usage.pairs += len(distinct)
@@ -223,6 +230,11 @@ def _probabilities(network: Network, batch: Sequence[Piece]) -> list[Both]:
         inputs["token_type_ids"] = [
             (piece.types or []) + [0] * (longest - len(piece.ids)) for piece in batch
         ]
+    if network.profile.output == "claim_tokens":
+        inputs["hypothesis_mask"] = [
+            [int(first <= i < last) for i in range(longest)]
+            for first, last in (piece.hypothesis for piece in batch)
+        ]
     with torch.inference_mode():
         device = network.model.device
         tensors = {name: torch.tensor(rows, device=device) for name, rows in inputs.items()}
@@ -240,7 +252,10 @@ def _probabilities(network: Network, batch: Sequence[Piece]) -> list[Both]:
 
 def _max_length(network: Network, max_length: int | None) -> int:
     """Return the maximum number of tokens of an input. UsageError for more than the positions."""
-    positions = _positions(network.model)
+    limit, config = network.profile.limit, network.model.config
+    # DeBERTa without a table of positions reads more tokens than its config says.
+    is_relative = not getattr(config, "position_biased_input", True)
+    positions = None if limit and is_relative else _positions(network.model)
     if max_length is not None:
         if positions is not None and max_length > positions:
             raise UsageError(
@@ -248,7 +263,8 @@ def _max_length(network: Network, max_length: int | None) -> int:
             )
         return max_length
     of_tokenizer = network.tokenizer.model_max_length
-    lengths = [positions, of_tokenizer if of_tokenizer < 1e9 else None]
+    of_files = of_tokenizer if of_tokenizer < 1e9 else None
+    lengths = [positions, limit or of_files]
     return min((n for n in lengths if n), default=512)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,14 @@ def windows(length: int, room: int, overlap: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Piece:
-    """Token ids, and token type ids if the model has them, of one input of a model."""
+    """Token ids, and token type ids if the model has them, of one input of a model.
+
+    `hypothesis` is the span of the hypothesis in the tokens.
+    """
 
     ids: list[int]
     types: list[int] | None
+    hypothesis: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -61,17 +66,17 @@ class EncodedPair:
     premise: tuple[int, int]
     hypothesis: tuple[int, int]
 
-    def pieces(self, limit: int, overlap: int) -> list[Piece]:
+    def pieces(self, limit: int, overlap: int, chunk: int | None = None) -> list[Piece]:
         """Return pieces of at most `limit` tokens, each with the whole hypothesis.
 
-        Together they contain every token of the premise. Neighbors share `overlap` tokens, but at
-        most half of the tokens of the premise that fit. The premise needs up to an eighth of
-        `limit`: a hypothesis that does not leave that has no piece. Raises BackendError if no
-        hypothesis would.
+        `chunk` is the maximum number of tokens of the premise in a piece. Together they contain
+        every token of the premise. Neighbors share `overlap` tokens, but at most half of the tokens
+        of the premise that fit. The premise needs up to an eighth of `limit`: a hypothesis that
+        does not leave that has no piece. Raises BackendError if no hypothesis would.
         """
-        if len(self.ids) <= limit:
-            return [Piece(self.ids, self.types)]
         (start, end), (first, last) = self.premise, self.hypothesis
+        if len(self.ids) <= limit and (chunk is None or end - start <= chunk):
+            return [Piece(self.ids, self.types, self.hypothesis)]
         around = len(self.ids) - (end - start)
         least = min(end - start, max(limit // _PREMISE_SHARE, 1))
         if around - (last - first) + least >= limit:
@@ -82,13 +87,21 @@ class EncodedPair:
         room = limit - around
         if room < least:
             return []
+        room = min(room, chunk or room)
         return [
             Piece(
                 self._without(self.ids, start + a, start + b),
                 self.types and self._without(self.types, start + a, start + b),
+                self._moved(b - a - (end - start)),
             )
             for a, b in windows(end - start, room, min(overlap, room // 2))
         ]
+
+    def _moved(self, longer: int) -> tuple[int, int]:
+        """Return the span of the hypothesis if the premise has `longer` more tokens."""
+        first, last = self.hypothesis
+        shift = longer if first >= self.premise[1] else 0
+        return first + shift, last + shift
 
     def _without(self, ids: list[int], start: int, end: int) -> list[int]:
         """Return the tokens without those of the premise before `start` and from `end` on."""
@@ -96,7 +109,7 @@ class EncodedPair:
 
 
 def divide(
-    encoded: Iterable[EncodedPair | None], limit: int, overlap: int
+    encoded: Iterable[EncodedPair | None], limit: int, overlap: int, chunk: int | None = None
 ) -> tuple[list[Piece], list[int]]:
     """Return the pieces of all pairs as `EncodedPair.pieces`, and the position of the pair of each.
 
@@ -105,7 +118,7 @@ def divide(
     pieces: list[Piece] = []
     owners: list[int] = []
     for i, pair in enumerate(encoded):
-        parts = pair.pieces(limit, overlap) if pair else []
+        parts = pair.pieces(limit, overlap, chunk) if pair else []
         pieces += parts
         owners += [i] * len(parts)
     return pieces, owners
@@ -142,6 +155,38 @@ def encoded_pair(
     for start, end in (premise, hypothesis):
         clean[start:end] = [special.get(i, i) for i in ids[start:end]]
     return EncodedPair(clean, types, premise, hypothesis)
+
+
+def encode_template(
+    tokenizer: Any, template: str, pairs: Sequence[Pair], *, has_types: bool = False
+) -> Iterator[EncodedPair | None]:
+    """Yield the tokens of each pair in a template, None if one of its texts has no token.
+
+    Special tokens of the template are special tokens. The same ones in the texts are unknown.
+    """
+    if not pairs:
+        return
+    separator = tokenizer.eos_token or tokenizer.sep_token or ""
+    before, between, after = re.split(
+        r"\{premise\}|\{hypothesis\}", template.replace("{sep}", separator)
+    )
+    texts = [f"{before}{premise}{between}{hypothesis}{after}" for premise, hypothesis in pairs]
+    special = special_tokens(tokenizer)
+    is_plain = not any(token in before + between + after for token in tokenizer.all_special_tokens)
+    options = {**ENCODING_OPTIONS, "split_special_tokens": is_plain}
+    batch = tokenizer(texts, **options)
+    for (premise, hypothesis), encoding in zip(pairs, batch.encodings, strict=True):
+        start = len(before)
+        second = start + len(premise) + len(between)
+        spans = [
+            span([a < end and b > begin for a, b in encoding.offsets])
+            for begin, end in (
+                (start, start + len(premise)),
+                (second, second + len(hypothesis)),
+            )
+        ]
+        types = list(encoding.type_ids) if has_types else None
+        yield encoded_pair(list(encoding.ids), types, spans[0], spans[1], special)
 
 
 def load_fast_tokenizer(folder: Path, model: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Entailment by a T5 model that generates "1" or "0" (TRUE, as in ALCE and Trust-Score)."""
+"""Entailment by a T5 model that generates "1" or "0": TRUE (ALCE, Trust-Score) and MiniCheck."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 from rag_rewards.errors import UsageError
 from rag_rewards.models.local_models import load_model
 from rag_rewards.models.nli.pieces import (
-    ENCODING_OPTIONS,
     EncodedPair,
-    encoded_pair,
+    encode_template,
     load_fast_tokenizer,
     padding_id,
-    span,
-    special_tokens,
 )
+from rag_rewards.models.nli.profiles import PROFILES, CheckerProfile
 
 _ANSWERS = ("1", "0")
 """The outputs of TRUE for yes and for no."""
@@ -25,12 +23,12 @@ _ANSWERS = ("1", "0")
 
 @dataclass(frozen=True)
 class Seq2SeqEntailment:
-    """T5 with the input "premise: … hypothesis: …".
+    """T5 with an input in the template of its profile.
 
     The probability of entailment is that of the yes token against the no token, at the position
     where its two answers first differ. `prefix` are the tokens of the decoder before it.
 
-    Source: Honovich et al. 2022 (TRUE); the input of its released model, as in ALCE.
+    Source: Honovich et al. 2022 (TRUE), as in ALCE.
     """
 
     model: Any
@@ -39,30 +37,17 @@ class Seq2SeqEntailment:
     prefix: tuple[int, ...]
     yes: int
     no: int
+    profile: CheckerProfile = PROFILES["true"]
 
     @property
     def label(self) -> str:
-        """The outputs for yes and for no, for the fingerprint."""
-        return f"answers={'/'.join(_ANSWERS)}"
+        """The outputs for yes and for no and the profile, for the fingerprint."""
+        other = "" if self.profile.name == "true" else f" profile={self.profile.name}"
+        return f"answers={'/'.join(_ANSWERS)}{other}"
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> Iterator[EncodedPair | None]:
         """Yield the tokens of each pair, None if one of its texts has no token."""
-        if not pairs:
-            return
-        texts = [f"premise: {premise} hypothesis: {hypothesis}" for premise, hypothesis in pairs]
-        batch = self.tokenizer(texts, **ENCODING_OPTIONS)
-        special = special_tokens(self.tokenizer)
-        for (premise, hypothesis), encoding in zip(pairs, batch.encodings, strict=True):
-            start = len("premise: ")
-            second = start + len(premise) + len(" hypothesis: ")
-            premise_span, hypothesis_span = (
-                span([a < end and b > begin for a, b in encoding.offsets])
-                for begin, end in (
-                    (start, start + len(premise)),
-                    (second, second + len(hypothesis)),
-                )
-            )
-            yield encoded_pair(list(encoding.ids), None, premise_span, hypothesis_span, special)
+        return encode_template(self.tokenizer, self.profile.template, pairs)
 
     def probabilities(self, inputs: Mapping[str, Any]) -> Any:
         """Return the probability of entailment and 0 for each row, a tensor with two columns."""
@@ -75,7 +60,9 @@ class Seq2SeqEntailment:
         return shares * shares.new_tensor([1.0, 0.0])
 
 
-def load_seq2seq(folder: Path, dtype: Any, device: Any) -> Seq2SeqEntailment:
+def load_seq2seq(
+    folder: Path, dtype: Any, device: Any, profile: CheckerProfile
+) -> Seq2SeqEntailment:
     """Load a T5 model."""
     from transformers import AutoModelForSeq2SeqLM
 
@@ -100,20 +87,5 @@ def load_seq2seq(folder: Path, dtype: Any, device: Any) -> Seq2SeqEntailment:
         prefix=(start, *yes[:shared]),
         yes=yes[shared],
         no=no[shared],
-    )
-
-
-def is_seq2seq(config: Mapping[str, Any]) -> bool:
-    """Return whether a config is that of a T5 model with a decoder, or of a classifier.
-
-    Raises UsageError for the config of any other architecture.
-    """
-    architecture = next(iter(config.get("architectures") or ()), "")
-    if architecture.endswith("ForConditionalGeneration") and "t5" in str(config.get("model_type")):
-        return True
-    if architecture.endswith("ForSequenceClassification") or not architecture:
-        return False
-    raise UsageError(
-        f"{architecture} is not an entailment model: use a …ForSequenceClassification, or a T5 "
-        "…ForConditionalGeneration that generates its answer"
+        profile=profile,
     )

@@ -222,7 +222,8 @@ class OpenAIJudge:
     async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]:
         """Return the names or an error for each question, in order.
 
-        With several votes, a name counts if more than half of the votes state it.
+        With several votes, a name counts if more than half of the votes state it. Claims are those
+        of the first vote.
         """
         return await self._answer_each(questions, self._common_names)
 
@@ -278,7 +279,7 @@ class OpenAIJudge:
         self, votes: _Votes, question: EntityQuestion, sender: Sender
     ) -> Entities:
         """Return the names that more than half of the votes state."""
-        count = len(self._temperatures)
+        count = 1 if question.kind == "claims" else len(self._temperatures)
         entries = [await self._vote(votes, question, i, sender) for i in range(count)]
         names: dict[str, str | None] = {}
         for placeholder in question.placeholders:
