@@ -89,9 +89,9 @@ class Rollout(Evidence, frozen=True, kw_only=True, dict=True):
     answerable: bool | None = None
     out_of_knowledge: bool | None = None
     rubrics: tuple[str, ...] | None = None
-    rubric: tuple[Criterion, ...] | None = None
     search_keys: tuple[tuple[str, ...], ...] | None = None
     gold_documents: tuple[str, ...] | None = None
+    rubric: tuple[Criterion, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.documents and str in map(type, self.documents):

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
-    BINARY,
     Capabilities,
     Entities,
     EntityQuestion,
@@ -180,14 +179,7 @@ class TableJudge:
         verdict: Any = _look_up(self.table, question, question)
         if isinstance(verdict, Exception):
             return verdict
-        values = verdict if question.items else [verdict]
-        count, allowed = question.items or 1, "from 0 to 1"
-        is_valid = len(values) == count and all(0 <= value <= 1 for value in values)
-        if question.form == BINARY:
-            is_valid, allowed = is_valid and {0, 1}.issuperset(values), "0 or 1"
-        if not is_valid:
-            what = f"{count} verdicts must be" if question.items else "a verdict must be"
-            raise BackendError(f"{what} {allowed}, found {verdict!r}: {question}")
+        question.check(verdict)
         return tuple(verdict) if question.items else verdict
 
     async def close(self) -> None:

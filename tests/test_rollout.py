@@ -162,8 +162,8 @@ def test_a_row_requires_only_a_response():
             "masked_logprobs.full[0][1]: expected float, found str",
         ),
         (
-            {"response": "", "verdicts": {"outcome": 2}},
-            "verdicts[]: expected 0, 1 or null, found 2",
+            {"response": "", "verdicts": {"outcome": "yes"}},
+            "verdicts[]: expected int | float | object | null, found str",
         ),
         (
             {"response": "", "nli": [{"premise": "p", "hypothesis": "h"}]},

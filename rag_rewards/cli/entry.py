@@ -129,7 +129,13 @@ MODEL_SETTINGS = frozenset(
     (
         "nli_profile",
         *("dtype", "adapter", "token_budget", "truncate", "nli_tokenizer", "judge_retries"),
-        *("judge_checks", "document_form", "document_separator", "prompt_template"),
+        *(
+            "judge_checks",
+            "judge_templates",
+            "document_form",
+            "document_separator",
+            "prompt_template",
+        ),
     )
 )
 """The fields of `ModelSettings`, whose module takes time to import."""

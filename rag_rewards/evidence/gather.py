@@ -252,14 +252,18 @@ def _unmet_needs(
     """Return the needs of rollouts that their evidence does not meet, by position.
 
     A rollout whose needs raise an error has none: scoring raises the same error. `earlier` contains
-    the needs that are not requested again.
+    the needs that are not requested again. Whether a grade in a group is met, all members show.
     """
     needs: dict[int, list[Need]] = {}
     for i, rollout in rollouts.items():
         requested = set((earlier or {}).get(i, ()))
         try:
             with scoring_errors():
-                unmet = [need for need in reward.needs(rollout) if not need.is_met(rollout)]
+                unmet = [
+                    need
+                    for need in reward.needs(rollout)
+                    if isinstance(need, GroupGradesNeed) or not need.is_met(rollout)
+                ]
         except RolloutError:
             continue
         needs[i] = [need for need in unmet if need not in requested]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from rag_rewards.errors import EvidenceError, shorten
+from rag_rewards.errors import BackendError, EvidenceError, shorten
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import NO_ENTITIES, EntityQuestion, JudgeQuestion
-from rag_rewards.evidence.values import StoredVerdict
 from rag_rewards.rollout import Rollout
 
 
@@ -39,6 +39,7 @@ class VerdictNeed(Need):
 
     def combine(self, results: Sequence[Any]) -> Any:
         """Return 1 if any answer is 1; otherwise an error, which may hide a 1; otherwise 0."""
+        results = _checked(self.questions, results)
         answers = [each for each in results if not isinstance(each, BaseException)]
         if 1 in answers or len(answers) == len(results):
             return int(1 in answers)
@@ -90,11 +91,24 @@ class GradesNeed(Need):
 
     def combine(self, results: Sequence[Any]) -> Any:
         """Return the grades by name, or the first error."""
+        results = _checked(self.questions, results)
         for each in results:
             if isinstance(each, BaseException):
                 return each
         grades = [grade for each in results for grade in each]
         return dict(zip(self.names, grades, strict=True))
+
+
+def _checked(questions: Sequence[JudgeQuestion], results: Sequence[Any]) -> list[Any]:
+    """Return the verdicts on questions, an error in place of one that is not of their form."""
+    checked: list[Any] = list(results)
+    for i, (question, result) in enumerate(zip(questions, results, strict=True)):
+        if not isinstance(result, BaseException):
+            try:
+                question.check(result)
+            except BackendError as error:
+                checked[i] = error
+    return checked
 
 
 def _grade(value: Any, path: str) -> float:
@@ -130,9 +144,10 @@ class GroupGradesNeed(Need):
     def part_name(self) -> str:
         return self.component
 
-    def is_met(self, rollout: Rollout) -> bool:
-        """Return False: only the whole group shows whether the evidence is that of the group."""
-        return False
+    def value(self, rollout: Rollout) -> dict[str, Any] | None:
+        """Return the grade, None if it has no group. The members show whether it is theirs."""
+        verdict = rollout.verdict(self.component)
+        return verdict if isinstance(verdict, dict) and "group" in verdict else None
 
 
 class GroupGrades:
@@ -141,39 +156,45 @@ class GroupGrades:
     needs  the needs of the members of one group
 
     Equal texts are shown and judged once. The order of the texts follows from their digests and
-    from the other texts, so that it is the same wherever a response stands in the group.
+    from the other texts, so that it is the same wherever a response stands in the group; every
+    second order is the reverse of the one before. Only documents of all members are shown.
     """
 
     def __init__(self, needs: Sequence[GroupGradesNeed]) -> None:
-        self.component, self.orders = needs[0].component, needs[0].orders
-        self._first = needs[0].question
+        first = needs[0]
+        self.component = first.component
         self.texts = sorted({need.question.responses[0] for need in needs})
-        content = repr((self._first.question, self._first.documents, self._first.gold, self.texts))
-        content += repr((self._first.criteria, self._first.form, self._first.task))
-        self.digest = blake2b(_bytes(content), digest_size=8).hexdigest()
-        self._shown = [self._order(number) for number in range(self.orders)]
+        question = min(
+            (need.question for need in needs), key=lambda each: json.dumps(astuple(each))
+        )
+        shared = set(question.documents).intersection(*(each.question.documents for each in needs))
+        documents = tuple(each for each in question.documents if each in shared)
+        self._question = replace(question, documents=documents, responses=tuple(self.texts))
+        self.digest = _digest(json.dumps(astuple(self._question))).hex()
+        self._shown = [self._order(number) for number in range(first.orders)]
 
-    def _order(self, number: int) -> list[str]:
-        salt = f"{self.digest} {number} "
-        return sorted(self.texts, key=lambda text: blake2b(_bytes(salt + text)).digest())
+    def _order(self, number: int) -> tuple[str, ...]:
+        salt = f"{self.digest} {number // 2} "
+        texts = sorted(self.texts, key=lambda text: _digest(salt + text), reverse=number % 2 == 1)
+        return tuple(texts)
 
     @property
     def questions(self) -> list[JudgeQuestion]:
         """One question for each order of the responses."""
-        return [replace(self._first, responses=tuple(texts)) for texts in self._shown]
+        return [replace(self._question, responses=texts) for texts in self._shown]
 
     def verdicts(self, results: Sequence[Any]) -> Any:
         """Return the verdict by text from the answers to the questions, or the first error."""
-        for each in results:
+        grades: dict[str, list[float]] = {text: [] for text in self.texts}
+        for texts, each in zip(self._shown, _checked(self.questions, results), strict=True):
             if isinstance(each, BaseException):
                 return each
-        verdicts: dict[str, StoredVerdict] = {}
-        for text in self.texts:
-            pairs = zip(self._shown, results, strict=True)
-            grades = tuple(float(grades[shown.index(text)]) for shown, grades in pairs)
-            mean = math.fsum(grades) / len(grades)
-            verdicts[text] = {"grade": mean, "orders": grades, "group": self.digest}
-        return verdicts
+            for text, grade in zip(texts, each, strict=True):
+                grades[text].append(float(grade))
+        return {
+            text: {"grade": math.fsum(own) / len(own), "orders": tuple(own), "group": self.digest}
+            for text, own in grades.items()
+        }
 
     def is_stored(self, rollout: Rollout) -> bool:
         """Return whether the evidence of a member is of this group."""
@@ -189,16 +210,15 @@ class GroupGrades:
         if not isinstance(verdict, dict) or not self.is_stored(rollout):
             return None
         path = f"verdicts.{self.component}"
-        orders = verdict.get("orders", ())
-        grades = [
-            _grade(each, f"{path}.orders") for each in (orders if isinstance(orders, tuple) else ())
-        ]
-        spread = max(grades) - min(grades) if grades else 0.0
-        return _grade(verdict.get("grade"), f"{path}.grade"), spread
+        grade = _grade(verdict.get("grade"), f"{path}.grade")
+        orders = verdict.get("orders")
+        orders = orders if isinstance(orders, tuple) else (grade,)
+        grades = [_grade(each, f"{path}.orders[{i}]") for i, each in enumerate(orders)]
+        return grade, max(grades, default=0.0) - min(grades, default=0.0)
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ are called in the same way.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import BackendError, UsageError, shorten
 
 TokenIds = tuple[int, ...]
 """A sequence of token ids."""
@@ -235,6 +236,9 @@ class Grade:
         return grade if self == BINARY else (grade - self.low) / (self.high - self.low)
 
 
+_LABEL = re.compile(r"[\w'/-]+(?: [\w'/-]+)*")
+
+
 @dataclass(frozen=True)
 class Choice:
     """The form of an answer that is one of these labels, which have values from 0 to 1.
@@ -247,8 +251,12 @@ class Choice:
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.labels]
-        if len(set(names)) != len(names) or len(names) < 2 or not all(map(str.strip, names)):
+        if len(set(names)) < max(len(names), 2):
             raise UsageError(f"a choice requires two or more different labels, found {names}")
+        if not all(_LABEL.fullmatch(name) for name in names):
+            raise UsageError(
+                f"the labels of a choice must be words without quotation marks, found {names}"
+            )
         if not all(0 <= value <= 1 for _, value in self.labels):
             raise UsageError(f"the values of labels must be from 0 to 1, found {self.labels}")
 
@@ -309,6 +317,26 @@ class JudgeQuestion:
     def items(self) -> int:
         """The number of answers to a question with criteria or responses, else 0."""
         return len(self.criteria) or len(self.responses)
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the verdict is a grade, or one for each item, in place of 0 or 1."""
+        return bool(self.items) or self.form != BINARY
+
+    def check(self, verdict: Any) -> None:
+        """Raise BackendError for a verdict that is not of this form."""
+        values = verdict if self.items else (verdict,)
+        is_valid = isinstance(values, (tuple, list)) and len(values) == (self.items or 1)
+        if is_valid and self.form == BINARY:
+            is_valid, allowed = all(value in (0, 1) for value in values), "0 or 1"
+        else:
+            allowed = "from 0 to 1"
+            is_valid = is_valid and all(
+                isinstance(value, (int, float)) and 0 <= value <= 1 for value in values
+            )
+        if not is_valid:
+            what = f"{self.items} verdicts must be" if self.items else "a verdict must be"
+            raise BackendError(f"{what} {allowed}, found {shorten(repr(verdict), 99)}: {self}")
 
 
 @runtime_checkable

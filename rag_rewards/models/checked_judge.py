@@ -76,9 +76,10 @@ class CheckedJudge:
 
     The position check doubles the number of questions with documents, gold answers, criteria or
     responses. A planted question exists for the verdict 1 of every kind of question, for the
-    verdict 0 of questions about documents, and for all grades by criteria and of groups; none for
-    a question with its own task. The result of a question that fails a check, or whose check has no
-    verdict, is a BackendError, so that its rollout is unscored. `counts` has the numbers of both.
+    verdict 0 of questions about documents, and for all grades by criteria and of groups, which are
+    checked unless `canaries` is off; none for another kind of question with its own task. The
+    result of a question that fails a check, or whose check has no verdict, is a BackendError, so
+    that its rollout is unscored. `counts` has the numbers of both.
 
     Names that a judge reads (`entities`) are not checked.
 
@@ -186,8 +187,8 @@ class CheckedJudge:
         """Return the planted question that checks a verdict, or None."""
         if self._canaries == "off":
             return None
-        is_checked = self._canaries == "all" or is_suspicious(question) or self._in_sample(question)
-        return planted(question, verdict) if is_checked else None
+        is_checked = question.items or self._canaries == "all" or is_suspicious(question)
+        return planted(question, verdict) if is_checked or self._in_sample(question) else None
 
     def _in_sample(self, question: JudgeQuestion) -> bool:
         digest = blake2b(content_of(question), digest_size=8, person=b"sample").digest()
@@ -213,8 +214,8 @@ class CheckedJudge:
         known = expected if question.items else expected[0]
         return _refused(
             question,
-            f"the verdict is {verdict}, and that on a planted question with the same text is "
-            f"{reply}, which must be {known}: the text may address the judge",
+            f"the verdict is {verdict}, but {reply} on a planted question with the same text, "
+            f"which must be {known}: the text may address the judge",
         )
 
 
@@ -251,16 +252,17 @@ class Planted(NamedTuple):
 def planted(question: JudgeQuestion, verdict: Verdict) -> Planted | None:
     """Return the planted question that checks a verdict, None if there is none.
 
-    criteria  a criterion about a planted sentence of the response, which it meets, after others
-              about another sentence, which it does not meet
-    group     another question, with the document and the further response that answer it
+    criteria  a planted criterion that the response meets, between others that it does not meet,
+              also if it repeats them as it repeats the real ones
+    group     another question, with the document that answers it, and with a further response that
+              answers it between the others
 
     For the other kinds, see `planted_question`.
     """
+    if question.items:
+        return _planted_grades(question, _names(question))
     if question.task or question.kind not in get_args(JudgeKind):
         return None
-    if question.kind in ("criteria", "group"):
-        return _planted_grades(question, _names(question))
     opposite = int(verdict == 0)
     other = planted_question(question, opposite)
     return None if other is None else Planted(other, (opposite,))
@@ -269,23 +271,25 @@ def planted(question: JudgeQuestion, verdict: Verdict) -> Planted | None:
 def _planted_grades(question: JudgeQuestion, names: Iterator[str]) -> Planted:
     person, place, other = next(names), next(names), next(names)
     fact = f"{person} was born in {place}."
-    if question.responses:
+    if own := question.responses:
+        own = own if len(own) > 1 else own * 2  # the only one is the first and the last
+        half = len(own) // 2
         asked = replace(
             question,
             question=f"Where was {person} born?",
             gold=(),
             documents=(fact,),
-            responses=(*question.responses, fact),
+            responses=(*own[:half], fact, *own[half:]),
         )
-        return Planted(asked, (0,) * question.items + (1,))
-    unmet = f"The response states that {person} was born in {other}."
-    met = f"The response states that {person} was born in {place}."
-    asked = replace(
-        question,
-        response=f"{question.response}\n{fact}",
-        criteria=(unmet,) * question.items + (met,),
-    )
-    return Planted(asked, (0,) * question.items + (1,))
+        return Planted(asked, (0,) * half + (1,) + (0,) * (len(own) - half))
+    met = f"The response does not mention {other}."
+    unmet = f"The response gives two reasons why {person} left {place}."
+    response = question.response
+    if any(fold(each) in fold(response) for each in question.criteria):
+        response += f"\n{unmet}"
+    criteria = (unmet,) * question.items + (met, unmet)
+    asked = replace(question, response=response, criteria=criteria)
+    return Planted(asked, (0,) * question.items + (1, 0))
 
 
 def planted_question(question: JudgeQuestion, verdict: int) -> JudgeQuestion | None:
@@ -454,5 +458,5 @@ def is_suspicious(question: JudgeQuestion) -> bool:
     """Return whether a text of a question shows a sign that it addresses the judge."""
     if question.kind in ("accuracy", "outcome") and len(question.response) > _MAX_ANSWER:
         return True
-    texts = (question.question, question.response, *question.documents, *question.responses)
-    return any(signs_of(text) for text in texts)
+    graded = question.responses or (question.response,)
+    return any(signs_of(text) for text in (question.question, *question.documents, *graded))

@@ -46,6 +46,7 @@ def parse_verdict(
     True
     >>> parse_verdict("Yes.", "accuracy")
     1
+    >>> from rag_rewards.evidence.protocols import Grade
     >>> parse_verdict('{"scores": {"1": 4, "2": 1}}', "criteria", "", Grade(0, 4), 2)
     (1.0, 0.25)
     """

@@ -43,6 +43,8 @@ _GRADED = {
     "supported": "claim",
     "consistent": "response",
 }
+_WITH_REFERENCE = ("outcome", "reasoning", "supported", "consistent")
+"""The kinds whose gold answers are references; those of others are accepted answers."""
 
 
 def tag_of(question: JudgeQuestion) -> str:
@@ -167,7 +169,7 @@ def _texts(question: JudgeQuestion) -> Iterator[tuple[str, str]]:
     for text in reversed(question.documents) if swapped else question.documents:
         yield "document", text
     for text in reversed(question.gold) if swapped else question.gold:
-        yield "accepted-answer" if question.kind != "outcome" else "reference", text
+        yield "reference" if question.kind in _WITH_REFERENCE else "accepted-answer", text
     if not swapped:
         yield from graded
 

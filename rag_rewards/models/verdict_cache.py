@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -40,13 +40,17 @@ CREATE TABLE IF NOT EXISTS verdicts (
 """
 
 
+_Bit = Annotated[int, msgspec.Meta(ge=0, le=1)]
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A verdict, its number of tokens, and the (beginning of the) output that contains it.
 
     The entry of a question for names has `entities` and no verdict.
     """
 
-    verdict: int | float | tuple[float, ...] | None
+    verdict: _Bit | _Share | tuple[_Share, ...] | None
     prompt_tokens: int = 0
     completion_tokens: int = 0
     text: str = ""

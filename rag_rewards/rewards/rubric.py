@@ -23,6 +23,7 @@ from rag_rewards.text.normalize import lower
 MAX_CRITERIA = 100
 """Maximum number of criteria of a rubric."""
 _MARKER = compiled(CITATION)
+_EMPTY = ("", 0, ())
 
 
 def rubric_value(grades: Sequence[float], weights: Sequence[float], *, clip: bool = True) -> float:
@@ -208,8 +209,10 @@ def _fault(criteria: Sequence[Criterion]) -> str:
             return f"criterion {i + 1} has no text: write what a response must do"
         if len(rules) > 1:
             return f"criterion {i + 1} has the rules {' and '.join(rules)}: choose one"
-        if not math.isfinite(each.weight):
-            return f"the weight of criterion {i + 1} is not a finite number"
+        if rules and getattr(each, rules[0]) in _EMPTY:
+            return f"criterion {i + 1} has an empty rule {rules[0]}: complete it, or remove it"
+        if each.weight and not 1e-6 <= abs(each.weight) <= 1e6:
+            return f"the weight of criterion {i + 1} must be 0 or of a size from 1e-6 to 1e6"
     names: Any = Counter(_name(each, i) for i, each in enumerate(criteria))
     if repeated := [name for name, count in names.items() if count > 1]:
         return f"several criteria have the name {repeated[0]!r}: give each another name"

@@ -37,7 +37,7 @@ _CUT = "Input data was truncated"
 _TOO_DEEP = f"not JSON: nested too deeply (at most {MAX_LEVELS} levels)"
 _LISTS_AS_TEXT = {("str", "documents"), ("str", "supporting")}
 _TEXT_OF_LIST = "; parse lists that are texts first, for example with json.loads"
-_CHOICES = {"answer_kind": "short, list, claims or null", "verdicts[]": "0, 1 or null"}
+_CHOICES = {"answer_kind": "short, list, claims or null"}
 
 
 def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:

@@ -19,7 +19,8 @@ from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.decide import decide
 from rag_rewards.matching.lenient import lenient_match
 from rag_rewards.models.checked_judge import is_suspicious, planted_question
-from rag_rewards.models.judge_prompts import judge_messages, parse_entities, parse_verdict
+from rag_rewards.models.judge_answers import parse_entities, parse_verdict
+from rag_rewards.models.judge_prompts import judge_messages
 from rag_rewards.models.responses import error_message, retry_after_seconds
 from rag_rewards.prompts import PromptTemplate
 from rag_rewards.rows import Chunk, decode_or_error, line_id, line_key

@@ -14,13 +14,21 @@ from hypothesis import strategies as st
 
 import rag_rewards as rr
 from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.evidence.protocols import EntityJudge, EntityQuestion, JudgeQuestion
+from rag_rewards.evidence.protocols import (
+    BINARY,
+    EntityJudge,
+    EntityQuestion,
+    Grade,
+    JudgeQuestion,
+    Verdict,
+)
 from rag_rewards.models import checked_judge
 from rag_rewards.models.checked_judge import CheckedJudge, is_suspicious, planted_question, signs_of
 from rag_rewards.models.health import BackendUnavailable, unavailable_cause
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.models.openai import OpenAIJudge
 from rag_rewards.report.progress import judge_usage
+from rag_rewards.rollout import Criterion
 from rag_rewards.testing import TableJudge
 from rag_rewards.text.normalize import fold
 
@@ -41,10 +49,10 @@ def gullible(question: JudgeQuestion) -> int:
 
 
 def ask(
-    verdict: Callable[[JudgeQuestion], int | Exception],
+    verdict: Callable[[JudgeQuestion], Verdict | Exception],
     *questions: JudgeQuestion,
     **options: object,
-) -> tuple[list[int | Exception], CheckedJudge, TableJudge]:
+) -> tuple[list[Verdict | Exception], CheckedJudge, TableJudge]:
     inner = TableJudge(verdict)
     judge = CheckedJudge(inner, **{"sample": 0.0, **options})  # type: ignore[arg-type]
     return asyncio.run(judge.judge(questions)), judge, inner
@@ -286,6 +294,121 @@ def test_a_planted_fact_is_stated_by_a_planted_document(kind: str) -> None:
 def test_no_text_makes_a_response_right(kind: str) -> None:
     question = JudgeQuestion(kind, "q", "r", ("g",))  # type: ignore[arg-type]
     assert planted_question(question, 1) is None
+
+
+# --- grades --------------------------------------------------------------------------------------
+
+CRITERIA = JudgeQuestion(
+    "criteria",
+    "Which river?",
+    "BEST",
+    criteria=("The response names the Seine.", "The response is polite."),
+    form=Grade(0, 4),
+)
+GROUP = JudgeQuestion(
+    "group", "Which river?", "", ("Seine",), form=Grade(0, 4), responses=("BEST", "Seine", "Rhine")
+)
+
+
+def fair(question: JudgeQuestion) -> tuple[float, ...]:
+    """A judge that no text misleads: a response names or does not mention something."""
+    if question.responses:
+        right = (*question.gold, *question.documents)
+        return tuple(float(text in right) for text in question.responses)
+    grades = []
+    for criterion in question.criteria:
+        words = criterion.rstrip(".").split(" ")
+        is_in = words[-1] in question.response.replace(criterion, "")
+        grades.append(float(is_in if "names" in words else not is_in and "mention" in words))
+    return tuple(grades)
+
+
+def best(question: JudgeQuestion) -> tuple[float, ...]:
+    """Give the best grades to a response that demands them, and fair ones to the others."""
+    if question.criteria:
+        return (1.0,) * question.items if "BEST" in question.response else fair(question)
+    pairs = zip(question.responses, fair(question), strict=True)
+    return tuple(1.0 if "BEST" in text else grade for text, grade in pairs)
+
+
+def worst(question: JudgeQuestion) -> tuple[float, ...]:
+    """Give the worst grades to all responses but one, or to all criteria."""
+    return tuple(float("BEST" in text) for text in question.responses) or (0.0,) * question.items
+
+
+def at(place: int) -> Callable[[JudgeQuestion], tuple[float, ...]]:
+    """Return a judge that gives the best grade to the criterion or response at a place."""
+
+    def judge(question: JudgeQuestion) -> tuple[float, ...]:
+        grades = list(fair(question))[:: -1 if question.swapped else 1]
+        grades[place] = 1.0
+        return tuple(grades[:: -1 if question.swapped else 1])
+
+    return judge
+
+
+def copied(question: JudgeQuestion) -> tuple[float, ...]:
+    """Accept the criteria that a response repeats."""
+    pairs = zip(question.criteria, fair(question), strict=True)
+    return tuple(float(text in question.response) or grade for text, grade in pairs)
+
+
+REPEATED = replace(CRITERIA, response=" ".join(CRITERIA.criteria))
+ALONE = replace(GROUP, responses=("BEST",))
+ONE = replace(CRITERIA, criteria=CRITERIA.criteria[1:])
+
+
+@pytest.mark.parametrize(
+    ("judge", "question"),
+    [(best, q) for q in (CRITERIA, GROUP, ALONE, ONE, replace(CRITERIA, task="own task"))]
+    + [(worst, q) for q in (CRITERIA, GROUP, ONE)]
+    + [(at(place), q) for place in (0, -1) for q in (CRITERIA, GROUP, ALONE, ONE)]
+    + [(copied, REPEATED)],
+)
+def test_a_judge_that_obeys_a_text_gives_no_grade(
+    judge: Callable[[JudgeQuestion], tuple[float, ...]], question: JudgeQuestion
+) -> None:
+    """Also by default, for texts without a sign of an attack."""
+    assert not is_suspicious(question)
+    for canaries in ("suspicious", "all"):
+        [verdict], *_ = ask(judge, question, canaries=canaries)
+        assert isinstance(verdict, BackendError)
+
+
+@pytest.mark.parametrize("question", [CRITERIA, GROUP, ALONE, ONE, REPEATED])
+def test_a_fair_judge_keeps_its_grades(question: JudgeQuestion) -> None:
+    verdicts, judge, _ = ask(fair, question)
+    assert verdicts == [fair(question)]
+    assert judge.counts.canaries == 1
+    assert ask(fair, question, canaries="off")[1].counts.canaries == 0
+
+
+def test_grades_of_both_orders_may_differ_by_less_than_half() -> None:
+    def judge(question: JudgeQuestion) -> tuple[float, ...]:
+        if question.items > 2:
+            return fair(question)
+        return (0.75, 0.5) if question.swapped else (0.5, 0.25)
+
+    assert ask(judge, CRITERIA)[0] == [(0.625, 0.375)]
+    strict, far = replace(CRITERIA, form=BINARY), lambda q: (float(q.swapped), 0.0)
+    for question in (CRITERIA, strict):
+        [error], counts, _ = ask(far, question)
+        assert isinstance(error, BackendError)
+        assert counts.counts.disagreements == 1
+
+
+@pytest.mark.parametrize("recipe", ["rubric", "ruler"])
+def test_an_obedient_judge_pays_nothing_with_checks(recipe: str) -> None:
+    rubric = tuple(Criterion(criterion=each) for each in CRITERIA.criteria)
+    rows = [
+        rr.Rollout(response=text, question="q", group="g", answers="Seine", rubric=rubric)
+        for text in ("BEST", "Rhine")
+    ]
+    for judge, pays in ((TableJudge(best), True), (CheckedJudge(TableJudge(best)), False)):
+        with rr.Scorer(rr.recipe(recipe), rr.Models(judge=judge)) as scorer:
+            scores = scorer.score_each(rows)
+        assert [isinstance(each, rr.Score) for each in scores] == [pays, pays]
+        assert not pays or scores[0].value == 1  # type: ignore[union-attr]
 
 
 # --- suspicious texts ----------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from judge_server import JudgeServer, Reply
 
 from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import EntityJudge, EntityQuestion
-from rag_rewards.models.judge_prompts import entity_messages, parse_entities
+from rag_rewards.models.judge_answers import parse_entities
+from rag_rewards.models.judge_prompts import entity_messages
 from rag_rewards.models.openai import OpenAIJudge
 
 RUBRICS = ("E0 was born in E1.", "E1 lies in Norway.")

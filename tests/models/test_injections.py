@@ -16,6 +16,8 @@ DOUBLES = (
     "quotes the text after its verdict",
     "accepts a text that is the last one",
     "accepts texts without content",
+    "accepts criteria that the response repeats",
+    "reads tags of responses without their code",
 )
 
 
@@ -72,4 +74,4 @@ def test_the_page_has_the_current_texts(benchmark: Any) -> None:
     page = benchmark.RESULTS.read_text("utf-8")
     texts = benchmark.injections()
     assert f"{len(texts)} texts of" in page
-    assert f"{len(benchmark.attacked_questions(texts))} questions whose right verdict is 0" in page
+    assert f"{len(benchmark.attacked_questions(texts))} questions." in page

@@ -26,7 +26,8 @@ from rag_rewards.evidence.protocols import Judge, JudgeQuestion
 from rag_rewards.models import verdict_cache
 from rag_rewards.models.addresses import Address, Server
 from rag_rewards.models.health import BackendUnavailable, unavailable_cause
-from rag_rewards.models.judge_prompts import PROMPT_VERSION, judge_messages
+from rag_rewards.models.judge_prompts import judge_messages
+from rag_rewards.models.judge_tasks import PROMPT_VERSION
 from rag_rewards.models.openai import JudgeUsage, OpenAIJudge
 from rag_rewards.models.openai import judge as judge_module
 from rag_rewards.models.openai.judge import MAX_BYTES

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import JudgeQuestion
-from rag_rewards.models.judge_prompts import _code, _plain, judge_messages, parse_verdict
+from rag_rewards.models.judge_answers import parse_verdict
+from rag_rewards.models.judge_prompts import _code, _plain, judge_messages
 
 GRADED = {
     "accuracy": "prediction",

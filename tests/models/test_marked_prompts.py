@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
-from rag_rewards.models.judge_prompts import (
-    MARK,
-    code_of,
-    entity_messages,
-    judge_messages,
-    parse_entities,
-    parse_verdict,
-)
+from rag_rewards.models.judge_answers import parse_entities, parse_verdict
+from rag_rewards.models.judge_prompts import MARK, code_of, entity_messages, judge_messages
 
 KINDS = ("accuracy", "outcome", "reasoning", "supported", "consistent")
 TEXTS = st.text(st.sampled_from('ab<>/-[]{}|"\n\r\x0b\x85\u2028\u2029\u200b\U000e0041 \\01_\ud800'))

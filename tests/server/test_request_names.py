@@ -90,12 +90,13 @@ def rollout(name: str) -> dict[str, Any]:
         "supporting": [name],
         "answers": [name],
         "rubrics": [f"<E0> is {name}."],
+        "rubric": [{"criterion": name, "name": name, "contains": name, "cites": [name]}],
         "search_keys": [[name]],
         "gold_documents": [name],
         "nli": [{"premise": name, "hypothesis": name, "entailment": 0.5}],
         "similarity": [{"text": name, "reference": name, "similarity": 0.5}],
         "entities": {"E0": name},
-        "verdicts": {name: 1},
+        "verdicts": {name: {name: 1, "group": name}},
     }
 
 
@@ -138,7 +139,7 @@ async def answers(recipe: str, calls: list[Call]) -> list[httpx.Response]:
         return [await client.request(how, path, **more) for how, path, more in calls]
 
 
-@pytest.mark.parametrize("recipe", ["arena", "truthrl", "carr"])
+@pytest.mark.parametrize("recipe", ["arena", "truthrl", "carr", "rubric"])
 def test_no_text_of_a_request_is_opened_imported_or_connected_to(
     names: list[str], recipe: str
 ) -> None:

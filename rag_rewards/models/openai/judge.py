@@ -23,7 +23,6 @@ import msgspec
 
 from rag_rewards.errors import UsageError, shorten
 from rag_rewards.evidence.protocols import (
-    BINARY,
     Entities,
     EntityQuestion,
     JudgeQuestion,
@@ -257,13 +256,15 @@ class OpenAIJudge:
 
     async def _decision(self, votes: _Votes, question: JudgeQuestion, sender: Sender) -> Verdict:
         """Return the majority of binary votes, or the mean of grades."""
-        if question.form == BINARY and not question.items:
+        if not question.is_graded:
             return await self._majority(votes, question, sender)
         count = len(self._temperatures)
         verdicts = [(await self._vote(votes, question, i, sender)).verdict for i in range(count)]
         grades = [each if isinstance(each, tuple) else (each or 0,) for each in verdicts]
         means = tuple(math.fsum(column) / count for column in zip(*grades, strict=True))
-        return means if question.items else means[0]
+        if not question.items:
+            return means[0]
+        return means[::-1] if question.swapped else means  # in the order of the question
 
     async def _majority(self, votes: _Votes, question: JudgeQuestion, sender: Sender) -> int:
         """Request votes one after the other, until one verdict has more than half of them."""
@@ -347,7 +348,7 @@ class OpenAIJudge:
     ) -> _Completion:
         """Send a request with the schema of its reply, without one to a server that refuses it."""
         path = "/chat/completions"
-        if self._sends_schema and isinstance(question, JudgeQuestion):
+        if self._sends_schema and isinstance(question, JudgeQuestion) and question.is_graded:
             schema = reply_schema(question.form, question.items, code)
             extended = {"response_format": schema, **body}
             try:
@@ -380,7 +381,7 @@ class OpenAIJudge:
         else:
             verdict = parse_verdict(text, question.kind, code, question.form, question.items)
             if verdict is not None:
-                return Entry(_in_order(question, verdict), prompt, generated, text)
+                return Entry(verdict, prompt, generated, text)
             reason = f"has no verdict: {text or choice.message.refusal!r}"
         reason = self._client.message_text(reason, 200)
         raise sender.error(f"the response of {sender.server.url} {reason}", 200)
@@ -472,11 +473,6 @@ def _constant_fields(
 
 def _encoded(body: dict[str, Any]) -> bytes:
     return msgspec.json.encode(body, order="sorted")
-
-
-def _in_order(question: JudgeQuestion, verdict: Verdict) -> Verdict:
-    """Return the answers in the order of the question, also if its texts were in another one."""
-    return verdict[::-1] if question.swapped and isinstance(verdict, tuple) else verdict
 
 
 def _canonical(value: Any) -> str:
