@@ -180,7 +180,7 @@ class Recipe:
             return True
         if any(inner.needs_turns for inner in self.inner_recipes):
             return True
-        return any(hasattr(leaf, "reading") for leaf in self._leaves)
+        return any(getattr(leaf, "reading", None) is not None for leaf in self._leaves)
 
     @cached_property
     def decides_answers(self) -> bool:
@@ -203,7 +203,10 @@ class Recipe:
         """Whether the reward can read the turns of a rollout, which also a plain function can."""
         if self.needs_turns or any(inner.reads_turns for inner in self.inner_recipes):
             return True
-        return any(isinstance(leaf, FunctionReward) for leaf in self._leaves)
+        return any(
+            isinstance(leaf, FunctionReward) or getattr(leaf, "reads", None) == "turns"
+            for leaf in self._leaves
+        )
 
     @property
     def reads_turn_likelihoods(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rag_rewards import decode_row, recipe
+from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.errors import UsageError
 from rag_rewards.prompts import Prompt, prompt_named
 from rag_rewards.recipes import RECIPES, definition_of
@@ -25,6 +26,7 @@ ROW = {
     "answerable": True,
     "search_keys": [["city of the Seine"]],
     "rubrics": ["<E0> lies on the Seine."],
+    "rubric": [{"contains": "Paris"}],
     "entities": {"E0": "Paris"},
     "verdicts": {"outcome": 1, "supported:1": 1, "consistent": 1},
     "response": "",
@@ -74,8 +76,10 @@ def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
             ],
         }
     )
-    [score] = recipe(name, definition_of(name).model_free)([row])
-    assert score.components.get("format", 1.0) == 1.0
+    scheme = recipe(name, definition_of(name).model_free)
+    [score] = scheme([with_evidence(scheme, row)])
+    # DR Tulu's format also has parts for a citation and a search.
+    assert score.components.get("format", 1.0) == (0.5 if name == "dr-tulu" else 1.0)
 
 
 def test_prompts_contain_the_rules_of_the_papers():

@@ -11,10 +11,13 @@ from real_rows import SOURCES, ircot, musique, responses, triviaqa, trust_align,
 from varied_evidence import with_varied_evidence
 
 from rag_rewards import RECIPES, Recipe, Rollout, decode_row, recipe
+from rag_rewards.audit.rule_evidence import with_group_evidence
 
 INVENTED_GOLD = {
     "stepsearch": {"search_keys": [["who", "which"]], "gold_documents": ["It is in this page."]},
     "carr": {"rubrics": ["<E0> is in <E1>."]},
+    "dr-tulu": {"rubric": [{"criterion": "It answers the question."}]},
+    "rubric": {"rubric": [{"criterion": "It answers the question.", "max_words": 50}]},
 }
 """Gold data that no data set contains, by recipe."""
 
@@ -54,7 +57,7 @@ def test_real_rows_score(shared, source, variant):
                 gold = row | INVENTED_GOLD.get(variant, {})
                 bare = decode_row({**gold, "id": f"{i}-{kind}", "group": i, "response": text})
                 row_scores.append(read_with_evidence(scheme, bare))
-        scores = scheme(row_scores)
+        scores = scheme(with_group_evidence(scheme, row_scores))
         assert len(scores) == len(row_scores) > 0
         for rollout, score in zip(row_scores, scores, strict=True):
             assert isinstance(score.value, float), rollout.id
@@ -63,8 +66,8 @@ def test_real_rows_score(shared, source, variant):
             known = [v for v in score.components.values() if v is not None]
             assert all(map(math.isfinite, known))
             assert len(known) == len(score.components) or "turns" in scheme.definition.fields
-            assert score.correct is not None
-            assert 0.0 <= score.correct <= 1.0
+            assert (score.correct is None) == (scheme.correct is None)
+            assert 0.0 <= (score.correct or 0.0) <= 1.0
 
 
 def by_kind(shared, source, name, **options):

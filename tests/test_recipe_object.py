@@ -33,8 +33,10 @@ from rag_rewards import (
     decode_row,
     recipe,
 )
+from rag_rewards.audit.rule_evidence import with_group_evidence
 from rag_rewards.recipes import build_recipe
 from rag_rewards.rollout import (
+    Criterion,
     LogProbs,
     Message,
 )
@@ -66,6 +68,9 @@ COMPONENTS = {
     "stepsearch": {"answer", "search_keys", "gain", "redundancy", "malformed"},
     "carr": {"outcome", "rubrics", "identified", "supported", "connected", "malformed"},
     "binary-rar": {"consistent", "malformed"},
+    "dr-tulu": {"rubric", "citation", "format", "searches", "malformed"},
+    "rubric": {"rubric"},
+    "ruler": {"group"},
 }
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
 RANGES = {
@@ -83,6 +88,9 @@ RANGES = {
     "igpo": (-2, 1),
     "carr": (0, 1),
     "binary-rar": (0, 1),
+    "dr-tulu": (0, 1),
+    "rubric": (0, 1),
+    "ruler": (0, 1),
 }
 
 
@@ -120,6 +128,10 @@ ROW = {
     "out_of_knowledge": False,
     "search_keys": (("capital of France",),),
     "rubrics": ("<E0> is in France.", "<E0> is a capital."),
+    "rubric": (
+        Criterion(criterion="Paris is the capital of France."),
+        Criterion(contains=("Paris", "Rome"), weight=2),
+    ),
     "entities": {"E0": "Paris"},
 }
 
@@ -129,7 +141,10 @@ def rows(name: str, scheme: Recipe | None = None, **changes) -> list[Rollout]:
         Rollout(response=text, id=i, group=f"g{i % 3}", **ROW | changes)
         for i, text in enumerate(RESPONSES)
     ]
-    return [with_varied_evidence(scheme or recipe(name), rollout) for rollout in inputs]
+    scheme = scheme or recipe(name)
+    return with_group_evidence(
+        scheme, [with_varied_evidence(scheme, rollout) for rollout in inputs]
+    )
 
 
 def reads_turns(name: str) -> bool:
@@ -196,6 +211,11 @@ EQUATIONS = {
     "search-r1": lambda c: c["outcome"],
     "igpo": lambda c: c["outcome"] + (c["info_gain"] or 0),
     "binary-rar": lambda c: c["consistent"],
+    "dr-tulu": lambda c: (
+        0.5 * c["rubric"] + 0.2 * c["citation"] + 0.2 * c["format"] + 0.1 * c["searches"]
+    ),
+    "rubric": lambda c: c["rubric"],
+    "ruler": lambda c: c["group"],
     "stepsearch": lambda c: (
         c["answer"]
         + 0.618 * (c["search_keys"] or 0)
@@ -256,7 +276,7 @@ def test_a_rollout_scope_recipe_scores_one_as_it_scores_many(name):
 
 
 def test_the_recipes_with_group_scope():
-    assert [n for n in RECIPES if recipe(n).scope == "group"] == ["ctrl-rag", "carr"]
+    assert [n for n in RECIPES if recipe(n).scope == "group"] == ["ctrl-rag", "ruler", "carr"]
 
 
 @each_recipe
@@ -270,7 +290,7 @@ def test_recipes_and_rollouts_pickle(name, hardened):
     assert flat(copy(inputs)) == first
     assert copy.signature == scheme.signature
     assert again == inputs
-    parts = (*scheme.components, scheme.total, scheme.correct)
+    parts = (*scheme.components, scheme.total, *filter(None, [scheme.correct]))
     for part, unpickled in zip(parts, pickle.loads(pickle.dumps(parts)), strict=True):  # noqa: S301
         assert [s.value for s in unpickled(again)] == [s.value for s in part(inputs)]
 
@@ -298,6 +318,9 @@ def other(setting):
         "template": "plain",
         "truncated": "verifier",
         "empty": 0,
+        "criteria": [{"criterion": "Names Paris."}],
+        "rubric.criteria": [{"criterion": "Names Paris."}],
+        **({"reads": "response"} if "response" in choices else {}),
     }
     if setting.key in particular:
         return particular[setting.key]
@@ -409,7 +432,8 @@ def test_end_of_sequence_text_changes_nothing(name, end):
 
 @each_recipe
 def test_tool_turns_never_count(name):
-    scheme = recipe(name, {"dialect": "search-r1"} if reads_turns(name) else None)
+    settings = {"reads": "visible"} if name == "ruler" else None
+    scheme = recipe(name, {"dialect": "search-r1"} if reads_turns(name) else settings)
     tool = RESPONSES[0] + RESPONSES[1] + RESPONSES[3] + RESPONSES[4]
     for plain in rows(name, scheme):
         chat = [
@@ -420,6 +444,7 @@ def test_tool_turns_never_count(name):
             Message("tool", tool),
             Message("user", tool),
         ]
+        plain = with_varied_evidence(scheme, plain)
         talked = msgspec.structs.replace(plain, response=chat)
         if reads_turns(name):
             (score,) = scheme([with_varied_evidence(scheme, talked)])
@@ -452,7 +477,7 @@ def test_truncated_responses_are_scored(name):
 @each_recipe
 def test_rows_with_explicit_nulls(name):
     scheme = recipe(name)
-    for inputs in rows(name):
+    for inputs in (with_varied_evidence(scheme, each) for each in rows(name)):
         narrow = {k: v for k, v in msgspec.to_builtins(inputs).items() if v is not None}
         wide = {field: narrow.get(field) for field in Rollout.__struct_fields__}
         wide["documents"] = [
@@ -472,7 +497,8 @@ def test_a_row_with_only_a_response_is_an_error(name):
     with pytest.raises(DataError) as caught:
         recipe(name)([Rollout(response="x", id=7)])
     assert caught.value.row == "7"
-    assert caught.value.path in {"answers", "supporting", "answerable", "documents", "rubrics"}
+    fields = {"answers", "supporting", "answerable", "documents", "rubrics", "rubric"}
+    assert caught.value.path in fields | {"verdicts.group"}
     assert str(caught.value).startswith(f"row 7: {caught.value.path}: missing")
 
 

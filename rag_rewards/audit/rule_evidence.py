@@ -7,6 +7,9 @@ versions alike. Models replace the rules when they are available. The rules:
 - Entailment: the premise contains most words of the hypothesis, and each that turns a meaning.
 - Contradiction: the response names something from the documents, and not the gold answer.
 - Masked answers: the gold answer if the section contains it.
+- Grades: of a claim, 1 if the cited results entail it, or if it cites none and names nothing from
+  the documents; of a criterion with the gold answer and within a group, 1 if the response asserts
+  the gold answer; of another criterion, 1 if the response contains most of its words.
 - Verdicts: 1 if the response asserts the gold answer, if the documents entail a claim, or if there
   is no contradiction.
 - Entities: the answer is the gold answer if the response asserts it; other names are missing.
@@ -16,15 +19,23 @@ versions alike. Models replace the rules when they are available. The rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
+import msgspec
 from rapidfuzz import fuzz
 
 from rag_rewards.audit.capitals import Row
 from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.evidence.exchange import NewEvidence
-from rag_rewards.evidence.judge_needs import EntitiesNeed, VerdictNeed
+from rag_rewards.evidence.judge_needs import (
+    EntitiesNeed,
+    GradesNeed,
+    GroupGrades,
+    GroupGradesNeed,
+    VerdictNeed,
+)
 from rag_rewards.evidence.needs import (
     ContradictionNeed,
     EntailmentNeed,
@@ -35,6 +46,8 @@ from rag_rewards.evidence.needs import (
     SimilarityNeed,
     TurnLogProbsNeed,
 )
+from rag_rewards.evidence.values import StoredVerdict
+from rag_rewards.groups import group_by_key
 from rag_rewards.matching.mentions import agrees, rivals, stated_answers
 from rag_rewards.matching.reading import read_words
 from rag_rewards.matching.tables import tables
@@ -73,7 +86,7 @@ def reward_of(recipe: Recipe, row: Row, companions: Sequence[Row] = COMPANIONS) 
     rows = [row, *companions] if recipe.scope == "group" else [row]
     shared = {key: row[key] for key in ("answers", "supporting", "documents") if key in row}
     rollouts = [rollout_of(recipe, shared | each | {"group": "g"}) for each in rows]
-    value = recipe(rollouts)[0].value
+    value = recipe(with_group_evidence(recipe, rollouts))[0].value
     if value is None:
         raise RolloutError("the recipe gives this row no score")
     return value
@@ -87,14 +100,51 @@ def rollout_of(recipe: Reward, row: Row) -> Rollout:
 def with_evidence(recipe: Reward, rollout: Rollout) -> Rollout:
     """Return the rollout with all evidence that the recipe needs and the rollout lacks."""
     for _ in range(_MAX_ROUNDS):
-        needs = [need for need in recipe.needs(rollout) if not need.is_met(rollout)]
+        needs = [
+            need
+            for need in recipe.needs(rollout)
+            if not (isinstance(need, GroupGradesNeed) or need.is_met(rollout))
+        ]
         if not needs:
             break
         new = NewEvidence(rollout)
         for need in needs:
             new.add(need, _result(rollout, need))
         rollout = rollout.with_evidence(new.evidence)
+    for _, verdict in _group_verdicts(recipe, {0: rollout}):  # as in a group of one
+        rollout = msgspec.structs.replace(rollout, verdicts={**(rollout.verdicts or {}), **verdict})
     return rollout
+
+
+def with_group_evidence(recipe: Reward, rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """Return the rollouts with the grades that a recipe needs of each group."""
+    informed = list(rollouts)
+    for group in group_by_key(rollouts):
+        for i, verdict in _group_verdicts(recipe, {i: rollouts[i] for i in group}):
+            verdicts = {**(rollouts[i].verdicts or {}), **verdict}
+            informed[i] = msgspec.structs.replace(rollouts[i], verdicts=verdicts)
+    return informed
+
+
+def _group_verdicts(
+    recipe: Reward, group: Mapping[int, Rollout]
+) -> Iterator[tuple[int, dict[str, StoredVerdict]]]:
+    """Yield the verdict by component of each rollout of a group whose need is not met."""
+    needs: dict[int, GroupGradesNeed] = {}
+    for i, rollout in group.items():
+        with suppress(RolloutError):  # scoring raises the same error
+            own = [each for each in recipe.needs(rollout) if isinstance(each, GroupGradesNeed)]
+            if own:
+                needs[i] = own[0]
+    if not needs:
+        return
+    grades = GroupGrades(list(needs.values()))
+    for i, need in needs.items():
+        if not grades.is_stored(group[i]):
+            (text,) = need.question.responses
+            grade = float(_asserts_without_tags(text, group[i]))
+            orders = (grade,) * need.orders
+            yield i, {need.component: {"grade": grade, "orders": orders, "group": grades.digest}}
 
 
 def entailment_score(premise: str, hypothesis: str) -> float:
@@ -169,6 +219,8 @@ def _result(rollout: Rollout, need: Need) -> Any:
         return fuzz.ratio(need.text.lower(), need.reference.lower()) / 100
     if isinstance(need, VerdictNeed):
         return _verdict(rollout, need)
+    if isinstance(need, GradesNeed):
+        return _grades(rollout, need)
     if isinstance(need, EntitiesNeed):
         return _names(rollout, need)
     if isinstance(need, LogProbsNeed):
@@ -224,9 +276,48 @@ def _is_consistent(rollout: Rollout, text: str) -> bool:
         _asserts(text, rollout, aliases) for aliases in rollout.gold
     ):
         return True
+    return _names_nothing(rollout, text)
+
+
+def _names_nothing(rollout: Rollout, text: str) -> bool:
+    """Return whether a text contains no name from the documents."""
     documents = rollout.documents or rollout.retrieved
     named = {name for document in documents for name in _NAME.findall(document.text)}
     return named.isdisjoint(_NAME.findall(text))
+
+
+def _grades(rollout: Rollout, need: GradesNeed) -> dict[str, float]:
+    """Return the grade of each criterion, 0 or 1."""
+    gold = _gold_of(rollout)
+
+    def grade(response: str, criterion: str) -> bool:
+        if any(alias in criterion for alias in gold):
+            return _asserts_without_tags(response, rollout)
+        return entailment_score(response, criterion) > 0.5
+
+    grades = []
+    for question in need.questions:
+        if question.kind == "support":
+            premise = "\n".join(question.documents)
+            grades.append(float(entailment_score(premise, question.response) > 0.5))
+        elif question.kind == "needless":
+            grades.append(float(_names_nothing(rollout, question.response)))
+        grades += [float(grade(question.response, each)) for each in question.criteria]
+    return dict(zip(need.names, grades, strict=True))
+
+
+def _asserts_without_tags(text: str, rollout: Rollout) -> bool:
+    """Return whether a text, which may have sections, states the gold answer of a row with one."""
+    bare = re.sub(r"</?\w+>", " ", text)
+    gold = _gold_of(rollout)
+    return bool(gold) and _asserts(bare, rollout, gold)
+
+
+def _gold_of(rollout: Rollout) -> tuple[str, ...]:
+    """Return the aliases of the first gold answer, nothing for a row without one."""
+    with suppress(RolloutError):
+        return rollout.gold[0]
+    return ()
 
 
 def _verdict(rollout: Rollout, need: VerdictNeed) -> Literal[0, 1]:

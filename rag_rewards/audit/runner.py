@@ -22,7 +22,7 @@ from rag_rewards.audit.row_attacks import (
     target_of,
     with_last_turn,
 )
-from rag_rewards.audit.rule_evidence import with_evidence
+from rag_rewards.audit.rule_evidence import with_evidence, with_group_evidence
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.loading import RecipeSource, load_recipe
@@ -350,7 +350,7 @@ class _Bench:
                 self.failed.append(f"{_name(row)}: {each.message}")
                 return None
             complete.append(with_evidence(self.recipe, each))
-        score = self.recipe.score_each(complete)[0]
+        score = self.recipe.score_each(with_group_evidence(self.recipe, complete))[0]
         if isinstance(score, RolloutError):
             self.failed.append(f"{_name(row)}: {score.message}")
             return None

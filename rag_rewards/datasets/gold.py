@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from rag_rewards.rollout import Document, Rollout
+from rag_rewards.rollout import Criterion, Document, Rollout
 from rag_rewards.text.gold_forms import contains_answer, normal_forms
 from rag_rewards.text.normalize import squad
 
@@ -51,6 +51,7 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
     """The texts of the supporting documents, for a row without documents."""
     search_keys: tuple[tuple[str, ...], ...] | None = None
     rubrics: tuple[str, ...] | None = None
+    rubric: tuple[Criterion, ...] | None = None
     ranked: bool = True
     """Whether the order of the documents is a ranking. Another order may reveal the answer."""
 
@@ -113,6 +114,7 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
             "out_of_knowledge": self.out_of_knowledge,
             "search_keys": None if self.search_keys is None else list(map(list, self.search_keys)),
             "rubrics": None if self.rubrics is None else list(self.rubrics),
+            "rubric": None if self.rubric is None else msgspec.to_builtins(self.rubric),
             "gold_documents": None if self.gold_documents is None else list(self.gold_documents),
             "source_fields": self.source_fields,
         }

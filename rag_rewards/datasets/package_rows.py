@@ -27,6 +27,7 @@ class PackageRow(msgspec.Struct):
     out_of_knowledge: bool | None = None
     search_keys: Any = None
     rubrics: Any = None
+    rubric: Any = None
     response: Any = None
     response_prefix: str | None = None
 
@@ -78,6 +79,7 @@ def package_row(row: PackageRow, options: ReadOptions = ALL) -> Gold | Problem:
         out_of_knowledge=rollout.out_of_knowledge,
         search_keys=rollout.search_keys,
         rubrics=rollout.rubrics,
+        rubric=rollout.rubric,
     )
 
 

@@ -59,7 +59,8 @@ class GradesNeed(Need):
 
     component  key of the verdicts
     names      names of the criteria, each once
-    questions  questions whose criteria are, one after another, those of the names
+    questions  questions whose criteria are, one after another, those of the names; a question
+               without criteria is about one name
     """
 
     model_kind = "judge"
@@ -95,7 +96,7 @@ class GradesNeed(Need):
         for each in results:
             if isinstance(each, BaseException):
                 return each
-        grades = [grade for each in results for grade in each]
+        grades = [g for each in results for g in (each if isinstance(each, tuple) else (each,))]
         return dict(zip(self.names, grades, strict=True))
 
 

@@ -191,7 +191,15 @@ class SimilarityModel(Protocol):
 # --- a judge -----------------------------------------------------------------------------------
 
 JudgeKind = Literal[
-    "accuracy", "outcome", "reasoning", "supported", "consistent", "criteria", "group"
+    "accuracy",
+    "outcome",
+    "reasoning",
+    "supported",
+    "consistent",
+    "criteria",
+    "group",
+    "support",
+    "needless",
 ]
 """The kinds of questions for which this package has instructions."""
 
@@ -292,6 +300,8 @@ class JudgeQuestion:
     consistent do the `documents` contradict nothing in `response`?                 (Binary RAR)
     criteria   does `response` meet each of the `criteria`?
     group      how good is each of `responses`, compared with the others?
+    support    how far do the `documents` support the claim `response`?             (DR Tulu)
+    needless   does the claim `response` of the text in `documents` need no citation? (DR Tulu)
 
     kind       one of these, or another name for a question with an own `task`
     form       form of the answer, or of each answer to a question with criteria or responses

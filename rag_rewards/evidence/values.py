@@ -84,6 +84,7 @@ class Criterion(
     contains   rule: the response contains this text, or one of these texts
     max_words  rule: the response has at most this number of words
     cites      rule: the response cites each of these documents
+    adaptive   whether it can be left out where it does not separate a group (`EvolvingRubric`)
     """
 
     criterion: str = ""
@@ -92,6 +93,7 @@ class Criterion(
     contains: str | tuple[str, ...] | None = None
     max_words: int | None = None
     cites: tuple[str | int, ...] | None = None
+    adaptive: bool = False
 
 
 StoredVerdict = int | float | dict[str, float | tuple[float, ...] | str]

@@ -42,6 +42,8 @@ _GRADED = {
     "reasoning": "response",
     "supported": "claim",
     "consistent": "response",
+    "support": "claim",
+    "needless": "claim",
 }
 _WITH_REFERENCE = ("outcome", "reasoning", "supported", "consistent")
 """The kinds whose gold answers are references; those of others are accepted answers."""

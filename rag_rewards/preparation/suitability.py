@@ -8,7 +8,7 @@ from rag_rewards.definition import RecipeDefinition
 GOLD_DOCUMENTS = "gold_documents"
 """Field with the texts of the supporting documents, for recipes whose prompt has no documents."""
 
-GIVEN_FIELDS = ("search_keys", "rubrics")
+GIVEN_FIELDS = ("search_keys", "rubrics", "rubric")
 """Fields that no public data set has: only rows of this package can contain them."""
 
 

@@ -27,6 +27,7 @@ LABEL = (
     "out_of_knowledge",
     "search_keys",
     "rubrics",
+    "rubric",
     "gold_documents",
 )
 """Fields of the row that become the ground truth of verl."""

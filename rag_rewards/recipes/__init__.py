@@ -42,6 +42,7 @@ RECIPES = RecipeTable(
         "ctrl-rag": "ctrl_rag:CTRL_RAG",
         "ctrl-rag-clr": "ctrl_rag:CTRL_RAG_CLR",
         "naive-grpo": "arena:NAIVE_GRPO",
+        "dr-tulu": "dr_tulu:DR_TULU",
         "rag-total": "rag_total:RAG_TOTAL",
         "rubric": "rubric:RUBRIC",
         "ruler": "ruler:RULER",

@@ -54,6 +54,11 @@ ROW: dict[str, Any] = {
     "answerable": True,
     "search_keys": [["capital of France"]],
     "rubrics": ["<E0> is the capital of France.", "<E0> lies on the Seine."],
+    "rubric": [
+        {"criterion": "Paris is the capital of France.", "name": "capital", "weight": 3},
+        {"criterion": "It names the river Seine.", "contains": "Seine", "name": "river"},
+        {"criterion": "It has at most 60 words.", "max_words": 60, "name": "brief"},
+    ],
 }
 STATEMENT = "Paris is the capital of France"
 

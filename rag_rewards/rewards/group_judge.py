@@ -12,6 +12,7 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import Grade, JudgeQuestion
 from rag_rewards.groups import Groups, groups_of
 from rag_rewards.rewards.correctness import judge_references
+from rag_rewards.rewards.rubric import READS, Reads, graded_text
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 
@@ -49,13 +50,15 @@ class GroupJudge:
         ),
     ] = 1
     documents: Annotated[
-        bool, about("show the documents of the row to the judge", "ours: responses cite them")
+        bool,
+        about(
+            "show the documents of the row to the judge, but not results of searches, which differ "
+            "within a group",
+            "ours: responses cite them",
+        ),
     ] = True
     gold: Annotated[bool, about("show the gold answers of the row to the judge", "ours")] = False
-    reads: Annotated[
-        Literal["visible", "response"],
-        about("visible: the response without its thinking; response: all of it", "ours"),
-    ] = "visible"
+    reads: Annotated[Reads, about(*READS)] = "visible"
     name: str = "group"
     scope: Literal["group"] = "group"
 
@@ -90,11 +93,12 @@ class GroupJudge:
 
     def _need(self, rollout: Rollout) -> GroupGradesNeed | None:
         """Return the need of a rollout, None for a blank response."""
-        text = rollout.parsed.visible if self.reads == "visible" else rollout.parsed.text
+        text = graded_text(rollout, self.reads)
         if not text.strip():
             return None
         gold = rollout.gold if self.gold and rollout.answers is not None else ()
-        documents = rollout.documents or () if self.documents else ()
+        shows = self.documents and not rollout.has_results_as_documents
+        documents = rollout.documents or () if shows else ()
         question = JudgeQuestion(
             "group",
             rollout.question or "",

@@ -6,24 +6,50 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import pstdev
 from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, SettingError
 from rag_rewards.evidence.judge_needs import GradesNeed
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import Grade, JudgeQuestion
+from rag_rewards.groups import Groups, groups_of
 from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.correctness import judge_references
 from rag_rewards.rollout import Criterion, Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
+from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import words
 from rag_rewards.text.normalize import lower
+from rag_rewards.turns.trajectory import READING, Reading
 
 MAX_CRITERIA = 100
 """Maximum number of criteria of a rubric."""
 _MARKER = compiled(CITATION)
 _EMPTY = ("", 0, ())
+Reads = Literal["visible", "shown", "answer", "response", "turns"]
+READS = (
+    "text that is graded; visible: the response without its thinking; shown: this without hidden "
+    "text, such as comments; answer: the answer section of the last turn without hidden text; "
+    "response: all of it; turns: the words and the results of all turns",
+    "ours: what a reader sees",
+)
+"""The description and the source of the setting `reads`."""
+
+
+def graded_text(rollout: Rollout, reads: Reads, reading: Reading = READING) -> str:
+    """Return the text of a rollout that a judge grades, see `READS`."""
+    if reads == "response":
+        return rollout.parsed.text
+    if reads == "turns":
+        turns = rollout.trajectory(reading).turns
+        parts = ((turn.text, *(each.premise for each in turn.results or ())) for turn in turns)
+        return "\n".join(text for texts in parts for text in texts)
+    if reads == "answer":
+        return shown(rollout.trajectory(reading).answer or "")
+    text = rollout.parsed.visible
+    return shown(text) if reads == "shown" else text
 
 
 def rubric_value(grades: Sequence[float], weights: Sequence[float], *, clip: bool = True) -> float:
@@ -74,10 +100,30 @@ def checked_by_rule(criterion: Criterion, text: str, rollout: Rollout) -> float:
 
 @dataclass(frozen=True)
 @check_choices
+class ValidCitation(RolloutReward):
+    """1 if a response cites at least one document of its row, else 0.
+
+    >>> rows = [Rollout(response=f"Paris [{n}].", documents=["Paris is …"]) for n in (1, 2)]
+    >>> [score.value for score in ValidCitation()(rows)]
+    [1.0, 0.0]
+    """
+
+    reads: Reads = "visible"
+    name: str = "cited"
+    scope: Literal["rollout"] = "rollout"
+
+    def score(self, rollout: Rollout) -> Score:
+        cited = cited_labels(graded_text(rollout, self.reads), _MARKER, len(rollout.labels))
+        return Score(float(not set(cited).isdisjoint(rollout.labels)))
+
+
+@dataclass(frozen=True)
+@check_choices
 class Rubric(RolloutReward):
     """The weighted mean of the grades of a response by the criteria of a rubric.
 
     criteria  criteria of all rows; empty for those of the field `rubric` of each row
+    reading   how turns are read, for a recipe that reads turns
 
     The value is that of `rubric_value`. A criterion with a rule is checked by it, the others by a
     judge, several in one call. A blank response gets 0 without a judge. With `criteria`, each
@@ -112,10 +158,8 @@ class Rubric(RolloutReward):
         bool, about("show the documents of the row to the judge", "ours: criteria can need them")
     ] = True
     gold: Annotated[bool, about("show the gold answers of the row to the judge", "ours")] = False
-    reads: Annotated[
-        Literal["visible", "response"],
-        about("visible: the response without its thinking; response: all of it", "ours"),
-    ] = "visible"
+    reads: Annotated[Reads, about(*READS)] = "visible"
+    reading: Reading | None = None
     name: str = "rubric"
     scope: Literal["rollout"] = "rollout"
 
@@ -132,14 +176,14 @@ class Rubric(RolloutReward):
 
     def needs(self, rollout: Rollout) -> list[Need]:
         text = self._text(rollout)
-        judged = self._judged(self._criteria(rollout))
+        judged = self._judged(self.criteria_of(rollout))
         if not judged or not text.strip():
             return []
         return [GradesNeed(self.name, tuple(judged), tuple(self._questions(rollout, text, judged)))]
 
     def score(self, rollout: Rollout) -> Score:
         grades = self._grades(rollout)
-        criteria = self._criteria(rollout)
+        criteria = self.criteria_of(rollout)
         weights = [criteria[name].weight for name in grades]
         value = rubric_value(list(grades.values()), weights, clip=self.clip)
         components: dict[str, float | None] = {**grades} if self.criteria else {}
@@ -147,7 +191,7 @@ class Rubric(RolloutReward):
 
     def _grades(self, rollout: Rollout) -> dict[str, float]:
         """Return the grade of each criterion by name."""
-        text, criteria = self._text(rollout), self._criteria(rollout)
+        text, criteria = self._text(rollout), self.criteria_of(rollout)
         if not text.strip():
             return dict.fromkeys(criteria, 0.0)
         judged = self._judged(criteria)
@@ -158,9 +202,9 @@ class Rubric(RolloutReward):
         }
 
     def _text(self, rollout: Rollout) -> str:
-        return rollout.parsed.visible if self.reads == "visible" else rollout.parsed.text
+        return graded_text(rollout, self.reads, self.reading or READING)
 
-    def _criteria(self, rollout: Rollout) -> dict[str, Criterion]:
+    def criteria_of(self, rollout: Rollout) -> dict[str, Criterion]:
         """Return the criteria by name. Raises DataError for an invalid rubric of a row."""
         criteria = self.criteria or rollout.rubric
         if not criteria:
@@ -192,6 +236,89 @@ class Rubric(RolloutReward):
             )
             for start in range(0, len(criteria), self.criteria_per_call)
         ]
+
+
+@dataclass(frozen=True)
+@check_choices
+class EvolvingRubric:
+    """The value of a rubric of whose adaptive criteria only those count that separate the group.
+
+    rubric  grades of all criteria
+
+    Of the criteria with `adaptive`, those without spread of the grades within the group are left
+    out, and of the others the `max_active` with the greatest standard deviation remain. The other
+    criteria always count. Without a positive weight among the remaining ones, the value is 0.
+    The detail `active` has the names of the adaptive criteria that remain: keep these in the rows
+    of the next step and add new ones.
+
+    Raises DataError as `Rubric`. Source: DR Tulu, released code at 6188f34, grpo_fast.py.
+    """
+
+    rubric: Rubric
+    max_active: Annotated[
+        int,
+        about(
+            "0: all criteria count; n: of the criteria with adaptive, only those n with the "
+            "greatest spread within the group, and none without spread",
+            "ours: 0; DR Tulu, released code at 6188f34, train_dr_tulu.sh: 5",
+            key="active",
+            ge=0,
+            le=MAX_CRITERIA,
+        ),
+    ] = 0
+    name: str = "rubric"
+    scope: Literal["group"] = "group"
+
+    def needs(self, rollout: Rollout) -> list[Need]:
+        return self.rubric.needs(rollout)
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return self.score_each(rollouts, groups_of(rollouts))
+
+    def score_each(self, rollouts: Sequence[Rollout], groups: Groups) -> list[Score]:
+        """Return the scores. `groups` are the positions of members."""
+        scores = self.rubric(rollouts)
+        for group in groups:
+            grades = [scores[i].details["criteria"] for i in group]
+            active = active_criteria(self._adaptive(rollouts[group[0]]), grades, self.max_active)
+            for i in group:
+                scores[i] = self._score(rollouts[i], scores[i], active)
+        return scores
+
+    def _adaptive(self, rollout: Rollout) -> list[str]:
+        return [name for name, each in self.rubric.criteria_of(rollout).items() if each.adaptive]
+
+    def _score(self, rollout: Rollout, score: Score, active: Sequence[str]) -> Score:
+        grades = score.details["criteria"]
+        criteria = self.rubric.criteria_of(rollout)
+        counted = [name for name, each in criteria.items() if not each.adaptive or name in active]
+        weights = [criteria[name].weight for name in counted]
+        value = 0.0
+        if any(weight > 0 for weight in weights):
+            value = rubric_value([grades[n] for n in counted], weights, clip=self.rubric.clip)
+        details = {**score.details, "active": list(active)}
+        return Score(value, score.components, None, details)
+
+
+def active_criteria(
+    names: Sequence[str], grades: Sequence[Mapping[str, float]], max_active: int = 5
+) -> list[str]:
+    """Return the names whose grades differ within a group, at most those of the greatest spread.
+
+    names   names of criteria, in order
+    grades  grades by name of each response of the group
+
+    The spread is the population standard deviation; of equal ones, the first counts.
+
+    >>> active_criteria(["a", "b", "c"], [{"a": 1, "b": 0, "c": 0}, {"a": 1, "b": 1, "c": 0.5}], 1)
+    ['b']
+    """
+    spread = {
+        name: pstdev([float(each[name]) for each in grades if name in each] or [0.0])
+        for name in names
+    }
+    greatest = sorted((n for n in names if spread[n] > 0), key=lambda n: -spread[n])[:max_active]
+    return [name for name in names if name in greatest]
 
 
 def _name(criterion: Criterion, position: int) -> str:

@@ -43,7 +43,7 @@ SETTINGS: Mapping[str, Stated[Any]] = {
 }
 """The training settings of a trial in place of those of the recipe."""
 _CHAT_TEMPLATE = "{{ bos_token }}{% for message in messages %} {{ message['content'] }}{% endfor %}"
-_ABSENT = ("query_time", "out_of_knowledge", "search_keys", "rubrics", "gold_documents")
+_ABSENT = ("query_time", "out_of_knowledge", "search_keys", "rubrics", "rubric", "gold_documents")
 
 
 class Trial(NamedTuple):

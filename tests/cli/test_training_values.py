@@ -75,12 +75,27 @@ BINARY_RAR = {
     "kl": "k3",
     "kl_weight": 0.001,
 }
+# DR Tulu, released code at 6188f34, train_dr_tulu.sh.
+DR_TULU = {
+    "prompts": 32,
+    "group": 8,
+    "learning_rate": 5e-7,
+    "schedule": "constant",
+    "kl": "k3",
+    "kl_weight": 0.001,
+    "temperature": 1.0,
+    "prompt_tokens": 2048,
+    "response_tokens": 16_384,
+}
 PAPERS = {
     "search-r1": SEARCH_R1,
     "stepsearch": STEPSEARCH,
     "igpo": IGPO,
     "carr": CARR,
     "binary-rar": BINARY_RAR,
+    "dr-tulu": DR_TULU,
+    "rubric": {},
+    "ruler": {},
     "ctrl-rag": CTRL_RAG,
     "ctrl-rag-clr": CTRL_RAG,
     "rag-total": CTRL_RAG,

@@ -29,7 +29,7 @@ import msgspec
 from rag_rewards import RECIPES, Curriculum, RolloutError, Stage, decode_row, recipe
 from rag_rewards.audit.cases import CASES
 from rag_rewards.audit.policies import POLICIES
-from rag_rewards.audit.rule_evidence import COMPANIONS, with_evidence
+from rag_rewards.audit.rule_evidence import COMPANIONS, with_evidence, with_group_evidence
 from rag_rewards.recipes.sample import ROW
 
 HERE = Path(__file__).resolve().parent
@@ -180,7 +180,7 @@ def score_rows(reward: Any, rows: Sequence[Row | bytes]) -> list[Result]:
     """Add the missing evidence to each row, and return its result."""
     batch: list[Any] = [_decode(reward, row) for row in rows]
     rollouts = [each for each in batch if not isinstance(each, RolloutError)]
-    scores = iter(reward.score_each(rollouts))
+    scores = iter(reward.score_each(with_group_evidence(reward, rollouts)))
     return [_result(each if isinstance(each, RolloutError) else next(scores)) for each in batch]
 
 
@@ -292,6 +292,8 @@ def _curriculum_results() -> Iterator[tuple[tuple[str, str], Result]]:
 
 # --- constructed and real rows ------------------------------------------------------------------
 
+RUBRIC = [{"max_words": 8, "weight": 2}, {"contains": ["and", "not"], "weight": -1}]
+"""The rubric of each row, which no data set has."""
 CONSTRUCTED_FILE = HERE / "constructed_rows.jsonl"
 REAL_FILE = HERE / "real_rows.jsonl"
 
@@ -330,7 +332,7 @@ def _with_responses(questions: Iterable[Row]) -> Sequence[Row]:
     from real_rows import responses
 
     return [
-        {**row, "id": f"{number}-{kind}", "group": number, "response": text}
+        {"rubric": RUBRIC, **row, "id": f"{number}-{kind}", "group": number, "response": text}
         for number, row in enumerate(questions)
         for kind, text in responses(row).items()
     ]

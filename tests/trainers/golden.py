@@ -41,6 +41,7 @@ GOLD: Row = {
     "out_of_knowledge": False,
     "search_keys": [["river of Paris", "Paris river"], ["mouth of the Seine"]],
     "rubrics": ["<E1> flows into <E0>.", "Paris lies on <E1>."],
+    "rubric": [{"criterion": "Names the English Channel."}],
 }
 """The gold data of the question: the columns or the label of a trainer."""
 
