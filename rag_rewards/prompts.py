@@ -236,6 +236,8 @@ class OutputForm:
         >>> OutputForm("", r"<think>{think}</think> \boxed{{answer}}").answer_mark
         '\\boxed'
         """
+        if "<answer>" in self.marks:
+            return "<answer>"
         return self.marks[-1] if self.marks else ""
 
     def answer_part(self, reader: str) -> str:

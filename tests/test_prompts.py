@@ -44,7 +44,8 @@ def test_a_prompt_names_the_sections_that_the_reward_reads(name):
     shown = set(re.findall(r"<(\w+)>", prompt_of(name))) - {"question", "references"}
     if not definition_of(name).prompt.shows_documents:  # the prompt of a search agent
         sections = set(definition_of(name).output.sections)
-        with_tags = name in ("search-r1", "stepsearch", "igpo")
+        with_tags = name in ("search-r1", "stepsearch", "igpo", "autorefine", "ikea")
+        sections |= {"refine"} if name == "autorefine" else set()
         assert shown == (sections | {"search", "information"} if with_tags else sections)
         assert "It flows through Paris." not in prompt_of(name)
         return
@@ -60,7 +61,7 @@ def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
     form = definition_of(name).output
     order = [tag for tag in re.findall(r"<(\w+)>", prompt_of(name)) if tag in form.sections]
     assert tuple(dict.fromkeys(order)) == form.sections
-    others = {name: "[1] Paris" for name in form.sections if name != "answer"}
+    others = {name: "[1] Paris" for name in form.sections if name not in ("answer", "confidence")}
     text = form.write("[1] Paris", **others)
     row = decode_row(
         ROW

@@ -71,6 +71,9 @@ COMPONENTS = {
     "dr-tulu": {"rubric", "citation", "format", "searches", "malformed"},
     "rubric": {"rubric"},
     "ruler": {"group"},
+    "rlcr": {"format", "accuracy", "calibration", "confidence"},
+    "autorefine": {"outcome", "refined", "retrieval", "malformed"},
+    "ikea": {"outcome", "valid", "searches", "malformed"},
 }
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
 RANGES = {
@@ -91,6 +94,9 @@ RANGES = {
     "dr-tulu": (0, 1),
     "rubric": (0, 1),
     "ruler": (0, 1),
+    "rlcr": (0, 1.5),
+    "autorefine": (0, 1),
+    "ikea": (-1, 1.6),
 }
 
 
@@ -113,6 +119,7 @@ RESPONSES = [
     "\x00\u200b 巴黎 \ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
     "[1] [2] [3]",
     "Paris " * 60,
+    "<think>a</think><answer>Paris</answer><analysis>b</analysis><confidence>0.5</confidence>",
 ]
 DOCUMENTS = (
     Document(text="Paris is the capital of France.", title="France", id=1),
@@ -216,6 +223,7 @@ EQUATIONS = {
     ),
     "rubric": lambda c: c["rubric"],
     "ruler": lambda c: c["group"],
+    "rlcr": lambda c: (c["format"] * (1 + c["accuracy"]) + c["calibration"]) / 2,
     "stepsearch": lambda c: (
         c["answer"]
         + 0.618 * (c["search_keys"] or 0)
@@ -452,7 +460,8 @@ def test_tool_turns_never_count(name):
             # The information gain of IGPO is that of all turns.
             assert score.components.get("outcome") == alone.components.get("outcome")
             info_gain = score.components.get("info_gain") or 0.0
-            assert score.value == pytest.approx(alone.value + info_gain)
+            if name != "ikea":  # an earlier turn can contain the thinking
+                assert score.value == pytest.approx(alone.value + info_gain)
             assert score.details["searches"] == 0
         else:
             assert flat(scheme([talked])) == flat(scheme([plain]))

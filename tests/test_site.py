@@ -47,7 +47,7 @@ def test_every_component_is_described_and_stays_in_its_range(name: str) -> None:
     for score in recipe(build_recipes.rows_of(name)):
         for component, value in score.components.items():
             if value is None:  # such as a gain without a search
-                assert "turns" in RECIPES[name].fields
+                assert name == "rlcr" or "turns" in RECIPES[name].fields
                 continue
             assert infos[component].contains(value), (component, value)
 

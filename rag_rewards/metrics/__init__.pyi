@@ -9,6 +9,7 @@ from rag_rewards.metrics.answers import ReferenceReliance as ReferenceReliance
 from rag_rewards.metrics.answers import Substring as Substring
 from rag_rewards.metrics.claims import Attribution as Attribution
 from rag_rewards.metrics.claims import Faithfulness as Faithfulness
+from rag_rewards.metrics.confidence import Brier as Brier
 from rag_rewards.metrics.documents import AnswerRecall as AnswerRecall
 from rag_rewards.metrics.documents import CitationF1 as CitationF1
 from rag_rewards.metrics.documents import CompressionRatio as CompressionRatio

@@ -21,7 +21,15 @@ import msgspec
 from rag_rewards.errors import OptionError, RolloutError, RowError, UsageError, shorten
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import positions_by_key
-from rag_rewards.metrics.metric import AnswerCache, GroupMetric, Metric, Parts, RowMetric, Unit
+from rag_rewards.metrics.metric import (
+    AnswerCache,
+    GroupMetric,
+    Metric,
+    Parts,
+    RowMetric,
+    Unit,
+    folds,
+)
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, QuestionRow, ScoredRow, decode_line
 from rag_rewards.rows.column_map import read_columns
@@ -272,7 +280,7 @@ def is_grouped(metric: Metric) -> TypeGuard[GroupMetric]:
 
 
 def _accumulator(metric: Metric) -> _RowAccumulator | _GroupAccumulator:
-    if is_grouped(metric):
+    if folds(metric):
         return _GroupAccumulator(metric)
     return _RowAccumulator(cast(RowMetric, metric))
 
@@ -298,7 +306,7 @@ class _RowAccumulator:
 
 @dataclass
 class _GroupAccumulator:
-    """A metric whose units are groups, with the marks of the rows."""
+    """A metric that folds the marks of the rows of each unit, a group or a row."""
 
     metric: GroupMetric
     errors: ErrorCounter = field(default_factory=ErrorCounter)
@@ -308,7 +316,8 @@ class _GroupAccumulator:
         self.marks.append((at, mark))
 
     def measurements(self, run: MeasuredRun) -> Measurements:
-        members = positions_by_key(run.prompts[at] for at, _ in self.marks)
+        by_row = not is_grouped(self.metric)
+        members = positions_by_key(at if by_row else run.prompts[at] for at, _ in self.marks)
         parts_by_group: dict[int, Parts] = {}
         for group, positions in sorted(members.items()):
             try:
@@ -319,8 +328,8 @@ class _GroupAccumulator:
         columns: dict[str, Sequence[float]] = {
             name: [parts.get(name, 0.0) for parts in parts_by_group.values()] for name in names
         }
-        groups = list(parts_by_group)
-        return Measurements(groups, groups, columns)
+        units = list(parts_by_group)
+        return Measurements(units, [run.prompts[at] for at in units] if by_row else units, columns)
 
 
 # --- subsets -------------------------------------------------------------------------------------

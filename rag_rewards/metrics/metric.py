@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeGuard
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
@@ -129,11 +129,19 @@ class RowMetric(Metric, Protocol):
 
 
 class GroupMetric(Metric, Protocol):
-    """A metric whose units are groups: the rollouts of one prompt are not independent."""
+    """A metric that folds marks. Its units are groups, because their rollouts are not independent.
+
+    A metric with the unit `row` folds one mark at a time; its parts can differ between rows.
+    """
 
     def fold(self, marks: Sequence[Any]) -> Parts:
-        """Return the parts of one group. Raises GroupError if the group is too small."""
+        """Return the parts of one unit. Raises GroupError if the group is too small."""
         ...
+
+
+def folds(metric: Metric) -> TypeGuard[GroupMetric]:
+    """Return whether a metric folds the marks of its units."""
+    return hasattr(metric, "fold")
 
 
 class MetricBase:
@@ -244,5 +252,7 @@ class AtLeast(MetricBase):
 
 
 def row_value(metric: RowMetric, numbers: Sequence[float]) -> float | None:
-    """Return the value of a metric for one row, from the numbers of its gauge."""
+    """Return the value of a metric for one row, from the result of its gauge."""
+    if folds(metric):
+        return metric.values(metric.fold([numbers]))[metric.name]
     return metric.values(dict(zip(metric.parts, numbers, strict=True)))[metric.name]

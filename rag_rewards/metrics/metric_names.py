@@ -13,6 +13,7 @@ from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.metrics import (
     answers,
     claims,
+    confidence,
     documents,
     scored_values,
     search,
@@ -29,6 +30,7 @@ METRICS: dict[str, type[Any]] = {
     "lenient": answers.Lenient,
     "judge": answers.JudgeAccuracy,
     "cascade": answers.CascadeAccuracy,
+    "brier": confidence.Brier,
     "trust-score": trust_score.TrustScore,
     "truthfulness": truth.Truthfulness,
     "ths": truth.TruthfulHelpfulness,

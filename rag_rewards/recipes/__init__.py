@@ -51,6 +51,9 @@ RECIPES = RecipeTable(
         "igpo": "igpo:IGPO",
         "carr": "carr:CARR",
         "binary-rar": "binary_rar:BINARY_RAR",
+        "rlcr": "rlcr:RLCR",
+        "autorefine": "autorefine:AUTOREFINE",
+        "ikea": "ikea:IKEA",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

@@ -22,8 +22,9 @@ from rag_rewards.definition import (
 from rag_rewards.prompts import CLOSED_BOOK_LAYOUT, OutputForm, Prompt
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
-from rag_rewards.recipes.turn_settings import HARDENED, TURNS
+from rag_rewards.recipes.turn_settings import HARDENED, TURNS, compared_answer
 from rag_rewards.reward import Component, Reward
+from rag_rewards.rewards.agent_form import AgentForm, valid_reward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search import (
     MalformedTurns,
@@ -130,6 +131,36 @@ class SearchedWeights:
 
 
 @dataclass(frozen=True)
+class ValidSettings:
+    """The reward of invalid rollouts and of two tools, for the schemes of other agents."""
+
+    rule: Annotated[
+        Literal["any", "order", "balance"],
+        about(
+            "with scheme=outcome, the rollouts that are valid; any: all of them; order: those with "
+            "the order of the tags; balance: those with an answer and no open tag",
+            "DeepResearcher and ARPO: balance; DeepDive: order",
+        ),
+    ] = "any"
+    otherwise: Annotated[
+        float,
+        about(
+            "reward of an invalid rollout", "DeepResearcher and ARPO: −1; DeepDive: 0", le=0, ge=-1
+        ),
+    ] = -1.0
+    tools_bonus: Annotated[
+        float,
+        about(
+            "with another valid.rule than any, number that is added to a reward above 0 if the "
+            "policy searched and wrote a section <python>",
+            "ARPO: 0.1",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.0
+
+
+@dataclass(frozen=True)
 class SchemeSettings:
     """The scheme, and how results are compared with the gold answers."""
 
@@ -167,6 +198,7 @@ def search_r1(
     parts: SearchR1Reward,
     format: FormatWeights,
     searched: SearchedWeights,
+    valid: ValidSettings,
 ) -> Recipe:
     """Return the reward of a scheme, at the last turn. Source: Search-R1, authors' code."""
     parts = replace(parts, answer=answer, reading=reading, match=scheme.matching)
@@ -195,6 +227,15 @@ def search_r1(
             (outcome, has_searched, retrieval),
             "",
             f"outcome·(1 − (1 − searched)·{penalty:g}) + (1 − outcome)·retrieval·{retrieved:g}",
+        )
+    elif valid.rule != "any":
+        agent_form = AgentForm(valid.rule, reading)
+        reward = Mapped(
+            partial(valid_reward, invalid=valid.otherwise, bonus=valid.tools_bonus),
+            (outcome, *(Component(agent_form, name) for name in ("valid", "tools"))),
+            "",
+            f"valid·(outcome + [outcome > 0]·tools·{valid.tools_bonus:g}) + "
+            f"(1 − valid)·({valid.otherwise:g})",
         )
     total = weighted((1, reward), (1, malformed))
     components = (outcome, form, retrieval, has_searched, malformed)
@@ -225,15 +266,11 @@ SEARCH_R1 = RecipeDefinition(
     parts={
         **TURNS,
         "scheme": Part(SchemeSettings(), prefix=""),
-        "answer": Part(
-            AnswerMatch("outcome"),
-            prefix="accuracy",
-            fixed=("reads",),
-            values={"metric": ("exact", "substring", "f1")},
-        ),
+        "answer": compared_answer("exact", "substring", "f1", "judge"),
         "parts": Part(SearchR1Reward(), prefix=""),
         "format": FormatWeights(),
         "searched": SearchedWeights(),
+        "valid": ValidSettings(),
     },
     sources={"accuracy.metric": _CODE, "accuracy.normalizer": _CODE},
     build=search_r1,

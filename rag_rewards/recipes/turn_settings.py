@@ -6,6 +6,7 @@ from typing import get_args
 
 from rag_rewards.definition import HardenedSetting
 from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.correctness import Metric
 from rag_rewards.rewards.search import MalformedTurns
 from rag_rewards.settings import Part
 from rag_rewards.turns.dialects import DialectName
@@ -25,6 +26,16 @@ def exact_match(name: str) -> Part:
         prefix="accuracy",
         fixed=("metric", "reads"),
         values={"undecided": ("match", "wrong")},
+    )
+
+
+def compared_answer(metric: Metric, *others: Metric) -> Part:
+    """Return the part of the answer that is the outcome, with a metric and other ones."""
+    return Part(
+        AnswerMatch("outcome", metric=metric),
+        prefix="accuracy",
+        fixed=("reads",),
+        values={"metric": (metric, *others)},
     )
 
 

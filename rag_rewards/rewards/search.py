@@ -239,13 +239,16 @@ class Retrieval:
 
     def __call__(self, rollout: Rollout, run: Trajectory) -> float:
         """Return 1 if the results of the searches contain every required answer, else 0."""
-        required = rollout.gold
         texts = [
             result.titled_text
             for turn in run.turns
             if turn.is_search
             for result in turn.results or ()
         ]
+        return self.contain(texts, rollout.gold)
+
+    def contain(self, texts: Sequence[str], required: Sequence[tuple[str, ...]]) -> float:
+        """Return 1 if the texts contain an alias of every required answer, else 0."""
         return float(all(self._is_in(texts, aliases) for aliases in required)) if texts else 0.0
 
     def _is_in(self, texts: Iterable[str], aliases: tuple[str, ...]) -> bool:

@@ -15,7 +15,7 @@ from rag_rewards.recipes import RECIPES
 from .test_attacks import listed_attacks, paying
 
 AGENTS = [case for case in CASES if case.form]
-AGENT_ATTACKS = {7, *range(33, 51)}
+AGENT_ATTACKS = {7, 11, 23, *range(33, 51)}
 RECIPES_OF = list(dict.fromkeys(case.recipe for case in AGENTS))
 
 

@@ -87,7 +87,42 @@ DR_TULU = {
     "prompt_tokens": 2048,
     "response_tokens": 16_384,
 }
+# RLCR, released code at 8904bed, configs/Qwen-7B/hotpot/RLCR.yaml.
+RLCR = {
+    "group": 32,
+    "learning_rate": 1e-6,
+    "warmup": 0.05,
+    "epochs": 1,
+    "kl": "none",
+    "kl_weight": 0.0,
+    "temperature": 0.7,
+    "prompt_tokens": 3072,
+    "response_tokens": 1536,
+}
+# AutoRefine, released code at 8363788, train.sh.
+AUTOREFINE = {
+    "prompts": 256,
+    "group": 5,
+    "learning_rate": 1e-6,
+    "kl": "k3",
+    "kl_weight": 0.001,
+    "temperature": 1.0,
+}
+# IKEA, released code at 79c38e8, train_grpo_kb.sh.
+IKEA = {
+    "prompts": 256,
+    "group": 16,
+    "learning_rate": 1e-7,
+    "warmup": 0.75,
+    "epochs": 2,
+    "kl": "k3",
+    "kl_weight": 0.001,
+    "temperature": 1.0,
+}
 PAPERS = {
+    "rlcr": RLCR,
+    "autorefine": AUTOREFINE,
+    "ikea": IKEA,
     "search-r1": SEARCH_R1,
     "stepsearch": STEPSEARCH,
     "igpo": IGPO,

@@ -150,6 +150,13 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"query_by": "question+response"},
         {"chunks": 1},
     ],
+    "rlcr": [{"accuracy.metric": "f1"}, {"weights.calibration": 1.0}],
+    "autorefine": [{"refine.from_results": True}, {"accuracy.metric": "exact"}],
+    "ikea": [{"boundary.limit": 2}],
+    "search-r1": [
+        {"accuracy.metric": "f1", "valid.rule": "balance", "valid.tools_bonus": 0.1},
+        {"accuracy.metric": "judge", "valid.rule": "order", "valid.otherwise": 0.0},
+    ],
 }
 """More settings of the default profile with which a recipe's own examples are scored."""
 

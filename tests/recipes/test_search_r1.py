@@ -312,3 +312,49 @@ def test_an_answer_from_memory_earns_less_with_the_scheme_searched():
     memory = score(last("Paris"), scheme="searched")
     searched = score(SEARCHED, last("Paris"), scheme="searched")
     assert memory.value < searched.value
+
+
+# --- rewards of other search agents ---------------------------------------------------------------
+
+DEEP_RESEARCHER = {"accuracy.metric": "f1", "valid.rule": "balance"}
+ARPO = DEEP_RESEARCHER | {"dialect": "research", "valid.tools_bonus": 0.1}
+STRICT = {"valid.rule": "order", "valid.otherwise": -0.5}
+
+
+@pytest.mark.parametrize(
+    ("settings", "turns", "value"),
+    [
+        (DEEP_RESEARCHER, [SEARCHED, last("Paris or Lyon")], 0.5),
+        (DEEP_RESEARCHER, [SEARCHED, last("Lyon")], 0.0),
+        (DEEP_RESEARCHER, [SEARCHED, last("Paris") + "<think>"], -1.0),
+        (DEEP_RESEARCHER, [SEARCHED, THOUGHT], -1.0),
+        (DEEP_RESEARCHER, [last("Paris") + " Done."], 1.0),
+        (ARPO, [SEARCHED, last("Paris")], -1.0),  # without a box
+        (STRICT, [SEARCHED, last("Paris")], 1.0),
+        (STRICT, [SEARCHED, last("Paris") + " Done."], -0.5),
+    ],
+)
+def test_the_rewards_of_other_agents(settings, turns, value):
+    result = score(*turns, **settings)
+    assert result.value == pytest.approx(value)
+    assert result.turns[-1] == result.value
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "value"),
+    [("Paris", SEARCHED, 1.1), ("Lyon", SEARCHED, 0.0), ("Paris", THOUGHT, 1.0)],
+)
+def test_a_bonus_for_two_tools(text, first, value):
+    code = THOUGHT + "<python>print(1)</python>"
+    turns = [first, {"text": code, "observation": "<result>1</result>"}, last(rf"\boxed{{{text}}}")]
+    assert score(*turns, **ARPO).value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("verdict", "after", "value"), [(1, "", 1), (0, "", 0), (1, " Done.", 0)])
+def test_a_valid_form_and_a_judge(verdict, after, value):
+    settings = {"accuracy.metric": "judge"} | STRICT | {"valid.otherwise": 0.0}
+    built = recipe("search-r1", settings)
+    row = {"turns": [SEARCHED, {"text": last("the capital") + after}], "answers": "Paris"}
+    with pytest.raises(DataError, match=r"verdicts\.outcome"):
+        built([decode_row(row)])
+    assert built([decode_row(row | {"verdicts": {"outcome": verdict}})])[0].value == value
