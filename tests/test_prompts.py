@@ -32,6 +32,10 @@ ROW = {
     "response": "",
 }
 
+WITH_TAGS = ("search-r1", "stepsearch", "igpo", "autorefine", "ikea", "rag-env", "hiprag")
+"""The recipes of search agents whose prompt describes the tags of searches."""
+OTHER_TAGS = {"autorefine": {"refine"}, "hiprag": {"step", "reasoning", "conclusion"}}
+
 
 def prompt_of(name, prompt="default", **fields):
     row = decode_row(ROW | fields)
@@ -44,9 +48,10 @@ def test_a_prompt_names_the_sections_that_the_reward_reads(name):
     shown = set(re.findall(r"<(\w+)>", prompt_of(name))) - {"question", "references"}
     if not definition_of(name).prompt.shows_documents:  # the prompt of a search agent
         sections = set(definition_of(name).output.sections)
-        with_tags = name in ("search-r1", "stepsearch", "igpo", "autorefine", "ikea")
-        sections |= {"refine"} if name == "autorefine" else set()
-        assert shown == (sections | {"search", "information"} if with_tags else sections)
+        if name in WITH_TAGS:
+            sections |= {"search", "information"}
+        sections |= OTHER_TAGS.get(name, set())
+        assert shown == sections
         assert "It flows through Paris." not in prompt_of(name)
         return
     assert shown == set(definition_of(name).output.sections)

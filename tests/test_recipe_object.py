@@ -74,6 +74,8 @@ COMPONENTS = {
     "rlcr": {"format", "accuracy", "calibration", "confidence"},
     "autorefine": {"outcome", "refined", "retrieval", "malformed"},
     "ikea": {"outcome", "valid", "searches", "malformed"},
+    "rag-env": {"outcome", "hit", "citation", "grounding", "brevity", "malformed"},
+    "hiprag": {"outcome", "format", "steps", "malformed"},
 }
 # Of the default settings, for the rows below (at most 3 statements, E at most 200 nats).
 RANGES = {
@@ -97,6 +99,8 @@ RANGES = {
     "rlcr": (0, 1.5),
     "autorefine": (0, 1),
     "ikea": (-1, 1.6),
+    "rag-env": (0, 1.8),
+    "hiprag": (0, 1.4),
 }
 
 
@@ -224,6 +228,12 @@ EQUATIONS = {
     "rubric": lambda c: c["rubric"],
     "ruler": lambda c: c["group"],
     "rlcr": lambda c: (c["format"] * (1 + c["accuracy"]) + c["calibration"]) / 2,
+    "rag-env": lambda c: (
+        c["outcome"] * (1 + 0.3 * c["citation"] + 0.2 * c["brevity"]) + 0.3 * c["hit"]
+    "hiprag": lambda c: (
+        0.8 * c["outcome"]
+        + 0.2 * c["format"]
+        + 0.4 * c["outcome"] * c["format"] * (c["steps"] or 0)
     "stepsearch": lambda c: (
         c["answer"]
         + 0.618 * (c["search_keys"] or 0)

@@ -330,7 +330,7 @@ def _verdict(rollout: Rollout, need: VerdictNeed) -> Literal[0, 1]:
             return (
                 1 if entailment_score("\n".join(question.documents), question.response) > 0.5 else 0
             )
-        if question.kind == "consistent":
+        if question.kind in ("consistent", "searched_step", "unsearched_step"):
             return 1 if _is_consistent(rollout, question.response) else 0
     golds = [alias for question in need.questions for alias in question.gold]
     is_right = any(

@@ -54,6 +54,8 @@ RECIPES = RecipeTable(
         "rlcr": "rlcr:RLCR",
         "autorefine": "autorefine:AUTOREFINE",
         "ikea": "ikea:IKEA",
+        "rag-env": "rag_env:RAG_ENV",
+        "hiprag": "hiprag:HIPRAG",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

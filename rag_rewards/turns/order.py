@@ -48,7 +48,7 @@ def is_well_formed(run: Trajectory) -> bool:
         return False
     if run.dialect is TOOLS:
         return not last.calls and all(turn.calls == 1 and not turn.malformed for turn in earlier)
-    words = [_closed(turn, run.dialect) for turn in run.turns]
+    words = [closed_words(turn, run.dialect) for turn in run.turns]
     if run.dialect is R1_SEARCHER:
         is_one_thought = _ONE_THOUGHT.fullmatch(_order("".join(words), run.dialect))
         return bool(is_one_thought) and all(turn.queries for turn in earlier)
@@ -68,13 +68,15 @@ def is_balanced(run: Trajectory) -> bool:
     """
     counts: Counter[str] = Counter()
     for turn in run.turns:
-        counts.update(tag[0] for tag in run.dialect.pattern.finditer(_closed(turn, run.dialect)))
+        counts.update(
+            tag[0] for tag in run.dialect.pattern.finditer(closed_words(turn, run.dialect))
+        )
     for turn in run.turns[:-1]:
         counts[THINK[0]] += (turn.observation or "").rstrip().endswith(THINK[0])
     return all(counts[opening] == counts[closing] for opening, closing in run.dialect.pairs)
 
 
-def _closed(turn: Turn, dialect: Dialect) -> str:
+def closed_words(turn: Turn, dialect: Dialect) -> str:
     """Return the words of a turn with the closing tag of a query at which the engine stopped."""
     if dialect.query is None or not turn.queries:
         return turn.text

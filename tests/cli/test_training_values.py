@@ -119,11 +119,25 @@ IKEA = {
     "kl_weight": 0.001,
     "temperature": 1.0,
 }
+# HiPRAG, released code at 3e64036, train_grpo_format.sh.
+HIPRAG = {
+    "prompts": 512,
+    "group": 5,
+    "learning_rate": 5e-7,
+    "warmup": 0.285,
+    "kl": "k3",
+    "kl_weight": 0.001,
+    "temperature": 1.0,
+    "prompt_tokens": 8192,
+    "response_tokens": 500,
+}
 PAPERS = {
     "rlcr": RLCR,
     "autorefine": AUTOREFINE,
     "ikea": IKEA,
     "search-r1": SEARCH_R1,
+    "hiprag": HIPRAG,
+    "rag-env": {},
     "stepsearch": STEPSEARCH,
     "igpo": IGPO,
     "carr": CARR,
@@ -209,7 +223,7 @@ def test_values_in_the_script_of_trl(cli, tmp_path, name):
         if each.arg not in setup
     }
     expected = {TRL[field]: value for field, value in PAPERS[name].items() if field in TRL}
-    if name == "search-r1":  # 500 tokens are those of one turn
+    if name in ("search-r1", "hiprag"):  # 500 tokens are those of one turn
         expected["max_completion_length"] = SEARCH_TOKENS
     assert written.items() >= expected.items()
     own_advantages = (

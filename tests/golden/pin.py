@@ -143,6 +143,11 @@ VARIANTS: dict[str, Sequence[Settings]] = {
         {"connect": False},
         {"outcome.by": "rules"},
     ],
+    "rag-env": [
+        {"gated": True, "measure": "recall", "weights.grounding": 0.2},
+        {"accuracy.metric": "exact"},
+    ],
+    "hiprag": [{"distinct_steps": True}],
     "binary-rar": [
         {"by": "nli"},
         {"truncated": "verifier"},

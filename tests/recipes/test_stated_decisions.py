@@ -11,7 +11,11 @@ from rag_rewards.audit.rule_evidence import with_evidence
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import ROW
 
-RULES: dict[str, dict[str, Any]] = {"truthrl": {"verifier": "exact"}, "carr": {"by": "rules"}}
+RULES: dict[str, dict[str, Any]] = {
+    "truthrl": {"verifier": "exact"},
+    "carr": {"by": "rules"},
+    "rag-env": {"accuracy.metric": "exact"},
+}
 """Settings with which no judge decides on the answer."""
 BY_CITATIONS = ("ground-grpo", "ground-grpo-stage1")
 ANSWERS = {

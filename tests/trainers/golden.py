@@ -383,7 +383,7 @@ def bare(recipe: str) -> list[Row]:
     """Return the rows of a whole group without evidence, which is enough for recipes of rules.
 
     A recipe without golden groups gets a right and a wrong response in its output form. If it needs
-    turns, a search precedes the response.
+    turns, a search precedes the response, unless that would be outside of its steps.
     """
     groups = [group for group in GROUPS if group.id == f"{recipe}: whole group"]
     if groups:
@@ -391,7 +391,7 @@ def bare(recipe: str) -> list[Row]:
     else:
         form = rr.RECIPES[recipe].output
         responses = [form.write(answer) for answer in ("the Channel", "Atlantic Ocean")]
-    if not groups and rr.recipe(recipe).needs_turns:
+    if not groups and rr.recipe(recipe).needs_turns and "<step>" not in responses[0]:
         return [{**GOLD, "turns": [SEARCH, {"text": response}]} for response in responses]
     return [{**GOLD, "response": response} for response in responses]
 
