@@ -133,7 +133,7 @@ def kinds_of(name: str) -> list[str]:
     """Return the kinds of a recipe: the models that it needs, and whether it compares a group."""
     built = recipe(name)
     of_group = " of a group" if built.scope == "group" else ""
-    kinds = ["likelihood" if model == "policy" else model for model in models_needed(built)]
+    kinds = ["likelihood" if m in ("policy", "generator") else m for m in models_needed(built)]
     return [kind + of_group for kind in sorted(kinds)] or ["rules"]
 
 

@@ -240,7 +240,7 @@ class Scorer:
         return {
             kind
             for kind in required_models(self.reward, rollouts)
-            if getattr(self.models, kind) is None
+            if self.models.of_kind(kind) is None
         }
 
     # --- scoring -------------------------------------------------------------------------------

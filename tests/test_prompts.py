@@ -54,6 +54,8 @@ def test_a_prompt_names_the_sections_that_the_reward_reads(name):
         assert shown == sections
         assert "It flows through Paris." not in prompt_of(name)
         return
+    if name == "s3":  # its prompt has documents, and describes a search
+        shown -= {"search", "information", "important_info"}
     assert shown == set(definition_of(name).output.sections)
     assert all(f"</{tag}>" in prompt_of(name) for tag in shown)
     assert "Which city?" in prompt_of(name)
@@ -73,6 +75,7 @@ def test_an_answer_in_the_order_of_the_prompt_has_the_format(name):
         | {
             "response": text,
             "masked_answers": {"rationale": "Paris", "evidence": "Paris"},
+            "generated_answers": dict.fromkeys(("accuracy", "baseline", "influence"), "Paris"),
             "nli": [
                 {
                     "premise": "Title: Seine\nIt flows through Paris.",

@@ -68,6 +68,8 @@ COMPONENTS = {
     "stepsearch": {"answer", "search_keys", "gain", "redundancy", "malformed"},
     "carr": {"outcome", "rubrics", "identified", "supported", "connected", "malformed"},
     "binary-rar": {"consistent", "malformed"},
+    "canoe": {"accuracy", "influence", "format", "length"},
+    "s3": {"accuracy", "baseline", "malformed"},
     "dr-tulu": {"rubric", "citation", "format", "searches", "malformed"},
     "rubric": {"rubric"},
     "ruler": {"group"},
@@ -93,6 +95,8 @@ RANGES = {
     "igpo": (-2, 1),
     "carr": (0, 1),
     "binary-rar": (0, 1),
+    "canoe": (0, 4),
+    "s3": (-1, 1),
     "dr-tulu": (0, 1),
     "rubric": (0, 1),
     "ruler": (0, 1),
@@ -222,6 +226,8 @@ EQUATIONS = {
     "search-r1": lambda c: c["outcome"],
     "igpo": lambda c: c["outcome"] + (c["info_gain"] or 0),
     "binary-rar": lambda c: c["consistent"],
+    "canoe": lambda c: sum(c.values()),
+    "s3": lambda c: c["accuracy"] - c["baseline"],
     "dr-tulu": lambda c: (
         0.5 * c["rubric"] + 0.2 * c["citation"] + 0.2 * c["format"] + 0.1 * c["searches"]
     ),

@@ -33,6 +33,8 @@ def with_varied_evidence(scheme: Recipe, rollout: Rollout) -> Rollout:
         )
         values = dict(zip(old.without, without, strict=True))
         changes["logprobs"] = msgspec.structs.replace(old, full=full, without=values)
+    if rollout.generated_answers and _fraction(rollout.parsed.text) > 0.5:
+        changes["generated_answers"] = rollout.generated_answers | {"accuracy": "unknown"}
     # A new entailment can raise new needs.
     return with_evidence(scheme, msgspec.structs.replace(rollout, **changes))
 

@@ -162,10 +162,10 @@ class TrainerReward(ABC, Generic[B]):
 
     def _require_models(self, kinds: Collection[ModelKind]) -> None:
         """Raise UsageError if a model of one of these kinds is not set."""
-        missing = {kind for kind in kinds if getattr(self.scorer.models, kind) is None}
+        missing = {kind for kind in kinds if self.scorer.models.of_kind(kind) is None}
         if missing:
             kind = min(missing)
-            way = self._way_to_policy if kind == "policy" else "set"
+            way = self._way_to_policy if kind in ("policy", "generator") else "set"
             raise missing_model(self.__name__, kind, way)
 
     def _rewards(

@@ -6,7 +6,7 @@ versions alike. Models replace the rules when they are available. The rules:
 - Log-probabilities: a word of a left-out document is more likely with the document, by 0.5 nats.
 - Entailment: the premise contains most words of the hypothesis, and each that turns a meaning.
 - Contradiction: the response names something from the documents, and not the gold answer.
-- Masked answers: the gold answer if the section contains it.
+- Masked and generated answers: the gold answer if the section, or the documents, contain it.
 - Grades: of a claim, 1 if the cited results entail it, or if it cites none and names nothing from
   the documents; of a criterion with the gold answer and within a group, 1 if the response asserts
   the gold answer; of another criterion, 1 if the response contains most of its words.
@@ -39,6 +39,7 @@ from rag_rewards.evidence.judge_needs import (
 from rag_rewards.evidence.needs import (
     ContradictionNeed,
     EntailmentNeed,
+    GeneratedAnswerNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
@@ -225,6 +226,9 @@ def _result(rollout: Rollout, need: Need) -> Any:
         return _names(rollout, need)
     if isinstance(need, LogProbsNeed):
         return _log_probs(rollout, need.without)
+    if isinstance(need, GeneratedAnswerNeed):
+        text = need.messages[-1][1].replace(rollout.question or "", "")
+        return rollout.gold[0][0] if any(stated_answers(text, rollout.gold)) else "unknown"
     if isinstance(need, MaskedAnswersNeed):
         return rollout.gold[0][0] if _section_names_gold(rollout, need.part) else "unknown"
     if isinstance(need, MaskedLogProbsNeed):

@@ -360,6 +360,7 @@ class _Bench:
 _EVIDENCE_FIELDS = (
     "logprobs",
     "masked_answers",
+    "generated_answers",
     "masked_logprobs",
     "verdicts",
     "nli",

@@ -135,6 +135,7 @@ MODEL_SETTINGS = frozenset(
             "document_form",
             "document_separator",
             "prompt_template",
+            "generator",
         ),
     )
 )

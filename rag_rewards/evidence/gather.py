@@ -104,9 +104,10 @@ class Gatherer:
         fingerprints = self.models.fingerprints
         if self.models.policy is not None:
             settings = (self.prompt.identity, self.template, self.truncate)
-            template = getattr(self.models.policy.tokenizer, "chat_template", None)
-            digest = blake2b(repr((settings, template)).encode(), digest_size=6).hexdigest()
+            digest = _digest(settings, self.models.policy)
             fingerprints["prompt"] = digest + (" truncated" if self.truncate else "")
+        if self.models.generator is not None:
+            fingerprints["generator"] += " " + _digest(self.template, self.models.generator)
         return fingerprints
 
     def gather_sync(
@@ -157,11 +158,13 @@ class Gatherer:
         """Call all models for the needs of a round."""
         places = _places(rollouts, groups)
         tasks = [self._text_evidence(kinds, needs, outcomes, places) for kinds in _TEXT_NEEDS]
-        policy = self.models.policy
-        if policy is not None and any(
-            need.model_kind == "policy" for own in needs.values() for need in own
-        ):
-            tasks.append(self._policy_evidence(policy, needs, rollouts, places, outcomes))
+        kinds = {need.model_kind for own in needs.values() for need in own}
+        for kind in ("policy", "generator"):
+            if kind in kinds and (policy := self.models.of_kind(kind)) is not None:
+                evidence = PolicyEvidence(
+                    policy, self._contexts(policy), rollouts, places, outcomes, self.usage
+                )
+                tasks.append(self._policy_evidence(evidence, kind, needs))
         await _run_all(tasks)
 
     async def _text_evidence(
@@ -190,15 +193,16 @@ class Gatherer:
                 self.usage.pairs += count
 
     async def _policy_evidence(
-        self,
-        policy: Policy,
-        needs: NeedsByRollout,
-        rollouts: Sequence[Rollout],
-        places: list[Place],
-        outcomes: Outcomes,
+        self, evidence: PolicyEvidence, kind: str, needs: NeedsByRollout
     ) -> None:
-        await self.check(policy)
-        contexts = Contexts(
+        if kind == "generator":  # the self-check is about log-probabilities
+            await evidence.generated_answers(needs)
+            return
+        await self.check(evidence.policy)
+        await _run_all([evidence.log_probabilities(needs), evidence.masked_answers(needs)])
+
+    def _contexts(self, policy: Policy) -> Contexts:
+        return Contexts(
             policy.tokenizer,
             self.prompt,
             policy.max_length,
@@ -206,8 +210,6 @@ class Gatherer:
             self.template,
             self.response_limit,
         )
-        evidence = PolicyEvidence(policy, contexts, rollouts, places, outcomes, self.usage)
-        await _run_all([evidence.log_probabilities(needs), evidence.masked_answers(needs)])
 
     async def check(self, policy: Policy) -> None:
         """Run the policy's self-check once; concurrent callers wait for it.
@@ -223,6 +225,12 @@ class Gatherer:
 
         if not self._is_checked:
             await asyncio.to_thread(check_once)
+
+
+def _digest(settings: object, policy: Policy) -> str:
+    """Return a digest of settings and of the chat template of a policy."""
+    template = getattr(policy.tokenizer, "chat_template", None)
+    return blake2b(repr((settings, template)).encode(), digest_size=6).hexdigest()
 
 
 def _group_jobs(

@@ -17,8 +17,8 @@ from rag_rewards.rollout import Entailment, LogProbs, Rollout, Similarity, TurnL
 from rag_rewards.text.sections import Tags
 from rag_rewards.turns.trajectory import READING, Reading
 
-ModelKind = Literal["policy", "entailment", "similarity", "judge"]
-"""The four kinds of models."""
+ModelKind = Literal["policy", "generator", "entailment", "similarity", "judge"]
+"""The kinds of models. Without a generator, the policy is the generator."""
 Baseline = Literal["previous", "empty", "random"]
 """What the likelihood of an answer after a turn is compared with."""
 
@@ -161,6 +161,27 @@ class MaskedAnswersNeed(Need):
     @property
     def part_name(self) -> str:
         return self.part
+
+
+@dataclass(frozen=True)
+class GeneratedAnswerNeed(Need):
+    """The answer of a generator to a chat, for example to a question with some documents.
+
+    component  name of the answer in the field
+    messages   role and content of each message
+    """
+
+    model_kind = "generator"
+    field_name = "generated_answers"
+    fault = "missing; add the answer of the generator, or set the option generator or model"
+    component: str
+    messages: tuple[tuple[str, str], ...]
+    temperature: float = 0.0
+    max_tokens: int = 64
+
+    @property
+    def part_name(self) -> str:
+        return self.component
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from rag_rewards.errors import DataError, GroupError, RolloutError, UsageError
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.exchange import EvidenceUsage, Job, Outcomes, exchange
 from rag_rewards.evidence.needs import (
+    GeneratedAnswerNeed,
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
@@ -188,15 +189,44 @@ class PolicyEvidence:
         jobs: list[Job] = []
         for i, own in needs_of_type(needs, MaskedAnswersNeed).items():
             with self.outcomes.failing(i):
-                jobs += [self._generation(i, need) for need in own]
+                jobs += [
+                    self._generation(i, need, self._masked_context(i, need, need.max_tokens))
+                    for need in own
+                ]
+        await self._generate(jobs)
+
+    async def generated_answers(self, needs: NeedsByRollout) -> None:
+        """Add the answers that the policy, as a generator, writes to chats."""
+        jobs: list[Job] = []
+        for i, own in needs_of_type(needs, GeneratedAnswerNeed).items():
+            with self.outcomes.failing(i):
+                jobs += [self._generation(i, need, self._chat(need)) for need in own]
+        await self._generate(jobs)
+
+    async def _generate(self, jobs: Sequence[Job]) -> None:
         for answer in await exchange(self.policy.generate, jobs, self.outcomes):
             if isinstance(answer, GenerateAnswer):
                 self.usage.generated += len(answer.token_ids)
 
-    def _generation(self, i: int, need: MaskedAnswersNeed) -> Job:
+    def _chat(self, need: GeneratedAnswerNeed) -> TokenIds:
+        """Return the tokens of a chat. Raises DataError if it is too long for the generator."""
+        messages = [{"role": role, "content": content} for role, content in need.messages]
+        tokens = self.contexts.encode(*self.contexts.chat(messages), Rollout(response=""))
+        most = self.contexts.max_length
+        if most is not None and len(tokens) + need.max_tokens > most:
+            raise DataError(
+                f"the prompt of the generator has {len(tokens):,} tokens and its answer up to "
+                f"{need.max_tokens:,}, more than the model's maximum of {most:,}: set a generator "
+                "with a longer context, or return fewer documents",
+                need.path,
+            )
+        return tokens
+
+    def _generation(
+        self, i: int, need: MaskedAnswersNeed | GeneratedAnswerNeed, context: TokenIds
+    ) -> Job:
         # The seed makes samples of equal contexts different, and equal in the next call.
         seed = self.places[i][1] if need.temperature > 0 else None
-        context = self._masked_context(i, need, need.max_tokens)
         request = GenerateRequest(context, need.max_tokens, need.temperature, ("</answer>",), seed)
         return Job(
             [request],

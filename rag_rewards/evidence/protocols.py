@@ -405,26 +405,40 @@ NO_ENTITIES = "the judge cannot read names: give it a method entities, or add th
 
 @dataclass(frozen=True)
 class Models:
-    """The available models. A need whose model is `None` stays unmet."""
+    """The available models. A need whose model is `None` stays unmet.
+
+    generator  model that writes generated answers; None for the policy
+    """
 
     policy: Policy | None = None
     entailment: EntailmentModel | None = None
     judge: Judge | None = None
     similarity: SimilarityModel | None = None
+    generator: Policy | None = None
 
     @property
     def fingerprints(self) -> dict[str, str]:
         """The fingerprints of the models by kind, for the signature."""
         pairs = (
             ("policy", self.policy),
+            ("generator", self.generator),
             ("nli", self.entailment),
             ("judge", self.judge),
             ("similarity", self.similarity),
         )
         return {name: model.fingerprint for name, model in pairs if model is not None}
 
+    def of_kind(self, kind: str) -> Any:
+        """Return the model of a kind, or None. Without a generator, the policy generates answers.
+
+        >>> Models().of_kind("generator") is None
+        True
+        """
+        model = getattr(self, kind)
+        return self.policy if model is None and kind == "generator" else model
+
     async def close(self) -> None:
         """Close all models."""
-        for model in (self.policy, self.entailment, self.judge, self.similarity):
+        for model in (self.policy, self.generator, self.entailment, self.judge, self.similarity):
             if model is not None:
                 await model.close()

@@ -1,4 +1,4 @@
-"""Evidence as values: log-probabilities, masked answers, entailments, similarities and verdicts."""
+"""Evidence as values: log-probabilities, generated answers, entailments, similarities, verdicts."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     nli: tuple[Entailment, ...] | None = None
     similarity: tuple[Similarity, ...] | None = None
     entities: dict[str, str | None] | None = None
+    generated_answers: dict[str, str | None] | None = None
 
 
 EVIDENCE_FIELDS: tuple[str, ...] = Evidence.__struct_fields__

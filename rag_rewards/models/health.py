@@ -16,7 +16,7 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import Models
 
 State = Literal["closed", "half-open", "open"]
-KINDS = ("policy", "entailment", "judge", "similarity")
+KINDS = ("policy", "generator", "entailment", "judge", "similarity")
 TEST_SECONDS = 1.0
 """Time after which a client can try again while another call tests the servers."""
 

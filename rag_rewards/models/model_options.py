@@ -28,6 +28,7 @@ JUDGE_CHECKS = ("hardened", "always", "never")
 LEAST_TOKEN_BUDGET = 256
 EXAMPLES: dict[ModelKind, str] = {
     "policy": 'model="path/to/model", or a server: model="http://host:8000", backend="vllm"',
+    "generator": 'generator="path/to/model" or generator="http://host:8000"',
     "entailment": 'nli="path/to/model" or nli="http://host:8000"',
     "similarity": 'similarity="path/to/model" or similarity="http://host:8000"',
     "judge": 'judge="http://host:8000/v1", judge_model="NAME"',
@@ -104,6 +105,10 @@ class ModelSettings:
     """Precision of the policy: float32, bfloat16, float16, or auto (as stored)."""
     adapter: str | None = None
     """Folder of a LoRA adapter for the policy."""
+    generator: str | None = None
+    """Model that answers from documents or sections, such as a frozen one: a folder, or the URL of
+    a server of `backend` (default vllm). Without it, the policy answers. A run without a policy
+    reads its tokenizer from `tokenizer`, if that is set."""
     token_budget: int | None = None
     """Maximum number of tokens in a batch. A smaller number needs less memory."""
     truncate: bool = False
@@ -200,7 +205,7 @@ class ModelOptions(ModelSettings, ModelChoice):
     @property
     def is_set(self) -> bool:
         """Whether any model is set."""
-        return bool(self.model or self.nli or self.judge or self.similarity)
+        return bool(self.model or self.generator or self.nli or self.judge or self.similarity)
 
     @cached_property
     def template(self) -> PromptTemplate | None:
@@ -211,10 +216,24 @@ class ModelOptions(ModelSettings, ModelChoice):
         """Load the models. Raises MissingExtraError with the name of a missing extra."""
         return Models(
             policy=_policy(self) if self.model else None,
+            generator=self._load_generator() if self.generator else None,
             entailment=_entailment(self, self.nli) if self.nli else None,
             judge=self.load_judge() if self.judge else None,
             similarity=_similarity(self.similarity, self.device) if self.similarity else None,
         )
+
+    def _load_generator(self) -> Policy:
+        """Load the generator. A folder is loaded by transformers, whatever runs the policy."""
+        is_server = is_url(str(self.generator))
+        backend = self.backend if is_server and self.backend != "transformers" else "vllm"
+        options = replace(
+            self,
+            model=self.generator,
+            backend=backend if is_server else "transformers",
+            adapter=None,
+            tokenizer=None if self.model else self.tokenizer,
+        )
+        return _policy(options)
 
     def load_judge(self) -> Judge:
         """Load the judge, with checks of its verdicts if `judge_checks` is "always"."""

@@ -56,6 +56,8 @@ RECIPES = RecipeTable(
         "ikea": "ikea:IKEA",
         "rag-env": "rag_env:RAG_ENV",
         "hiprag": "hiprag:HIPRAG",
+        "canoe": "canoe:CANOE",
+        "s3": "s3:S3",
     }
 )
 """The built-in recipes: each name with the module and the constant that define it."""

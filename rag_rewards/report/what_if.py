@@ -17,6 +17,7 @@ _RELEVANCE = re.compile(r"<relevance>[^<]*</relevance>")
 _EVIDENCE_FIELDS = (
     "logprobs",
     "masked_answers",
+    "generated_answers",
     "masked_logprobs",
     "verdicts",
     "response_token_ids",

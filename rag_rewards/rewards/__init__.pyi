@@ -23,12 +23,15 @@ from rag_rewards.rewards.document_relevance import relevance as relevance
 from rag_rewards.rewards.document_relevance import relevance_ids as relevance_ids
 from rag_rewards.rewards.evidence import Lengths as Lengths
 from rag_rewards.rewards.evidence import MaskedAnswer as MaskedAnswer
+from rag_rewards.rewards.evidence import RelativeLength as RelativeLength
 from rag_rewards.rewards.evidence import evidence_length as evidence_length
 from rag_rewards.rewards.evidence import rationale_length as rationale_length
 from rag_rewards.rewards.format import Format as Format
 from rag_rewards.rewards.format import TagCount as TagCount
 from rag_rewards.rewards.format import format_match as format_match
 from rag_rewards.rewards.format import tag_count as tag_count
+from rag_rewards.rewards.generated_answer import GeneratedAnswer as GeneratedAnswer
+from rag_rewards.rewards.generated_answer import selected_documents as selected_documents
 from rag_rewards.rewards.grounding import Grounding as Grounding
 from rag_rewards.rewards.grounding import Process as Process
 from rag_rewards.rewards.group_judge import GroupJudge as GroupJudge

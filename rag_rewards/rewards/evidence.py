@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError, SettingError
 from rag_rewards.evidence.needs import MaskedAnswersNeed, MaskedLogProbsNeed, Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.correctness import Correctness
 from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
@@ -30,6 +31,7 @@ from rag_rewards.text.sections import SectionStyle, Tags, cut
 
 Part = Literal["rationale", "evidence", "full"]
 _SECTION: dict[str, str] = {"rationale": "reason", "evidence": "extract", "full": "answer"}
+_CANOE = "CANOE, released code at c6b215c: grpo.py"
 _OUTPUT = Tags(("answer",), SectionStyle(tags="unclosed"))
 
 
@@ -325,7 +327,7 @@ class Lengths:
         reason, extract = content.get("reason", ""), content.get("extract", "")
         texts = [document.text for document in rollout.documents or ()]
         if self.strict:
-            reason = _own_words(shown(reason), texts)
+            reason = own_words(shown(reason), texts)
         r, e = count(reason), count(extract)
         if self.strict:
             e = max(e, separated_length(extract, texts, passages))
@@ -373,7 +375,51 @@ class _Passages:
         return length
 
 
-def _own_words(text: str, documents: Sequence[str]) -> str:
+@dataclass(frozen=True)
+@check_choices
+class RelativeLength(RolloutReward):
+    """1 if the length of a section is between two shares of that of the documents, else 0.
+
+    1[low·L_D < L_s < high·L_D], with the length L_s of the section and L_D of the texts of the
+    documents, joined by empty lines, both in characters without outer white space. The titles do
+    not count. Raises DataError for a row without documents. Source: CANOE, released code at
+    c6b215c: grpo.py.
+
+    section  name of the section
+    """
+
+    section: str
+    tags: Tags
+    low: Annotated[
+        float,
+        about("share of the documents that the section must exceed", _CANOE, ge=0, le=1),
+    ] = 0.2
+    high: Annotated[
+        float,
+        about("share of the documents below which the section must be", _CANOE, ge=0),
+    ] = 0.8
+    strict: Annotated[
+        bool,
+        about(
+            "for the lower limit, count only words that a reader sees and that repeat no earlier "
+            "ones",
+            "ours: off, as published",
+        ),
+    ] = False
+    name: str = "length"
+    scope: Literal["rollout"] = "rollout"
+
+    def score(self, rollout: Rollout) -> Score:
+        text = rollout.parsed.cut(self.tags).content.get(self.section, "").strip()
+        whole = "\n\n".join(document.text for document in rollout.documents or ()).strip()
+        if not whole:
+            raise DataError("missing: the length is relative to them", "documents")
+        shortest = len(own_words(shown(text), ())) if self.strict else len(text)
+        value = self.low * len(whole) < shortest and len(text) < self.high * len(whole)
+        return Score(float(value), details={"characters": len(text), "of": len(whole)})
+
+
+def own_words(text: str, documents: Sequence[str]) -> str:
     """Return a text without long runs of words from the documents or from earlier text.
 
     A run is long from 4 words on, or from 8 characters on in a script without spaces. Marks around

@@ -35,10 +35,14 @@ SEARCH_TOKENS = 4096
 """Least number of tokens for all turns of a search agent and their results."""
 TAG_DIALECTS = tuple(name for name, dialect in DIALECTS.items() if dialect.block)
 """The dialects of environments that read tags, Search-R1 first."""
-_PATHS = ("model", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity", "prompt_template")
+_PATHS = (
+    *("model", "generator", "adapter", "tokenizer", "nli", "nli_tokenizer", "similarity"),
+    "prompt_template",
+)
 """The options of models that can be paths."""
 _EXTRAS: Mapping[ModelKind, str] = {
     "policy": "http",
+    "generator": "http",
     "entailment": "nli",
     "judge": "judge",
     "similarity": "semantic",
@@ -144,8 +148,8 @@ class Start:
             )
         if self.needs_trained_policy and not trainer.passes_model:
             raise UsageError(
-                f"{self.name} needs log-probabilities, and {trainer.title} passes no model to a "
-                "reward: set --model URL --backend vllm"
+                f"{self.name} needs outputs of the policy, and {trainer.title} passes no model to "
+                "a reward: set --model URL --backend vllm"
             )
         return self._in_dialect(trainer)
 
@@ -207,7 +211,10 @@ class Start:
     @property
     def needs_trained_policy(self) -> bool:
         """Whether the reward needs the policy in training, because no other model is set."""
-        return self.models.model is None and self.needs("policy")
+        needs_policy = self.needs("policy") or (
+            self.needs("generator") and self.models.generator is None
+        )
+        return self.models.model is None and needs_policy
 
     def needs(self, kind: ModelKind) -> bool:
         """Whether the reward needs a kind of model."""

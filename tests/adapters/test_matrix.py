@@ -33,6 +33,7 @@ def test_the_kind_of_a_recipe_matches_its_evidence(recipe: str) -> None:
         "verdicts": "judge",
         "logprobs": "likelihood",
         "masked": "likelihood",
+        "generated": "likelihood",
     }
     expected = {kind for word, kind in asks.items() if word in fields} or {"rules"}
     assert {kind_of(recipe).removesuffix(" of a group")} == expected
@@ -48,7 +49,7 @@ def test_the_column_of_any_function(recipe: str) -> None:
         with pytest.raises(UsageError, match=r"use batch\(\)"):
             each(recipe)
     elif entry.state == "setting":
-        with pytest.raises(DataError, match=r"nli|verdicts|logprobs|masked"):
+        with pytest.raises(DataError, match=r"nli|verdicts|logprobs|masked|generated"):
             each(recipe)(bare(recipe)[rewards.index(None)])
 
 

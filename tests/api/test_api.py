@@ -40,6 +40,7 @@ CHANGES: dict[str, str] = dict.fromkeys(
     ),
     ASK,
 ) | {
+    "class rag_rewards.Rollout": "its fields are named, so that new ones can be between others",
     "class rag_rewards.Scorer": PROMPT,
     "function rag_rewards.Scorer.load": PROMPT,
     "class rag_rewards.rewards.AnswerMatch": f"{UNDECIDED}; {SPELLING}",

@@ -40,7 +40,7 @@ NO_POLICY = [name for name, trainer in WITH_SCRIPT.items() if not trainer.passes
 """Trainers that pass no model to a reward, so that `init` requires `--model`."""
 NO_TOOLS = [name for name, trainer in WITH_SCRIPT.items() if trainer.search == "none"]
 """Trainers whose script generates one response without tools."""
-SEARCHES = ("search-r1", "autorefine", "ikea", "stepsearch", "igpo", "carr", "dr-tulu", "rag-env", "hiprag")
+SEARCHES = ("search-r1", "autorefine", "ikea", "stepsearch", "igpo", "carr", "dr-tulu", "rag-env", "hiprag", "s3")
 """The recipes whose policy searches."""
 PARSERS = {
     ".py": lambda text: compile(text, "file", "exec"),
@@ -52,7 +52,7 @@ PARSERS = {
 def settings_of(trainer: str, recipe: str) -> tuple[str, ...]:
     setting = SUM.get(trainer, {}).get(recipe)
     settings = ("--set", setting) if setting else ()
-    if trainer in NO_POLICY and "policy" in models_needed(rr.recipe(recipe)):
+    if trainer in NO_POLICY and {"policy", "generator"} & models_needed(rr.recipe(recipe)):
         settings += ("--model", "http://127.0.0.1:9", "--backend", "vllm")
     return settings
 

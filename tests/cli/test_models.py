@@ -86,6 +86,22 @@ def test_lear_with_a_model(cli, model, tmp_path):
     assert any(row.get("masked_answers") for row in read_rows(out))
 
 
+@pytest.mark.parametrize("recipe", ["canoe", "s3"])
+def test_a_generator_that_is_not_the_policy(cli, model, tmp_path, recipe):
+    source = write(tmp_path / "in.jsonl", rows_of(recipe, "generated_answers"))
+    outputs = [tmp_path / name for name in ("out.jsonl", "again.jsonl", "replay.jsonl")]
+    few = ["-r", recipe, "--set", "decode.max_tokens=4"]
+    options = [*few, "--set", f"models.generator={model}", "--keep-evidence"]
+    cli("score", source, "-o", outputs[0], *options, code=0)
+    cli("score", source, "-o", outputs[1], *options, code=0)
+    cli("score", outputs[0], "-o", outputs[2], *few, code=0)
+    first, again, replayed = map(read_rows, outputs)
+    assert first == again
+    assert any(row.get("generated_answers") for row in first)
+    assert [row["reward"] for row in replayed] == [row["reward"] for row in first]
+    assert '"models":{"generator":"transformers qwen2 ' in first[0]["signature"]
+
+
 def test_a_row_above_the_context_length_is_an_error_or_truncated(cli, model, tmp_path):
     long = rows_of("ctrl-rag", "logprobs")[0]
     long["documents"].append({"id": 9, "text": "word " * 3000})

@@ -75,6 +75,30 @@ BINARY_RAR = {
     "kl": "k3",
     "kl_weight": 0.001,
 }
+# CANOE, released code at c6b215c: qwen_7b_2epoch_10k.yaml, and the defaults of its copy of TRL.
+CANOE = {
+    "prompts": 7 * 2 * 8,
+    "group": 7,
+    "learning_rate": 1e-6,
+    "schedule": "cosine",
+    "warmup": 0.1,
+    "epochs": 2,
+    "kl": "k3",
+    "kl_weight": 0.04,
+    "loss_aggregation": "response",
+    "temperature": 0.9,
+    "prompt_tokens": 1024,
+    "response_tokens": 1024,
+}
+# s3, released code at ba08d58, train_s3.sh.
+S3 = {
+    "prompts": 120,
+    "learning_rate": 1e-6,
+    "kl_weight": 0.001,
+    "temperature": 0.6,
+    "prompt_tokens": 8000,
+    "response_tokens": 500,
+}
 # DR Tulu, released code at 6188f34, train_dr_tulu.sh.
 DR_TULU = {
     "prompts": 32,
@@ -135,6 +159,8 @@ PAPERS = {
     "rlcr": RLCR,
     "autorefine": AUTOREFINE,
     "ikea": IKEA,
+    "canoe": CANOE,
+    "s3": S3,
     "search-r1": SEARCH_R1,
     "hiprag": HIPRAG,
     "rag-env": {},
@@ -224,6 +250,8 @@ def test_values_in_the_script_of_trl(cli, tmp_path, name):
     }
     expected = {TRL[field]: value for field, value in PAPERS[name].items() if field in TRL}
     if name in ("search-r1", "hiprag"):  # 500 tokens are those of one turn
+}
+    if name in ("search-r1", "s3"):  # 500 tokens are those of one turn
         expected["max_completion_length"] = SEARCH_TOKENS
     assert written.items() >= expected.items()
     own_advantages = (

@@ -20,7 +20,7 @@ from rag_rewards.testing import TableEntailment
 from rag_rewards.text.refusal import REFUSAL
 
 TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none")
-SEARCHING = frozenset({"carr", "binary-rar", "igpo", "stepsearch"})
+SEARCHING = frozenset({"carr", "binary-rar", "igpo", "s3", "stepsearch"})
 """Recipes that read what no data set contains: rubrics, verdicts, search keys, likelihoods."""
 TEXTUAL = tuple(
     name for name in RECIPES if not name.startswith("ground-grpo") and name not in SEARCHING
@@ -115,6 +115,8 @@ def with_evidence(name: str, row: Rollout, right: bool) -> Rollout:
         return row.with_evidence(
             Evidence(masked_answers=MaskedAnswers(rationale=answer, evidence=answer))
         )
+    if name == "canoe":
+        return row.with_evidence(Evidence(generated_answers={"influence": "zzz"}))
     if name in ("ctrl-rag", "ctrl-rag-clr"):
         worse = (-5.0, -5.0) if right else (-0.1, -0.1)
         without = dict.fromkeys(row.supporting_labels, worse)

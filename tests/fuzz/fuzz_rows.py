@@ -66,7 +66,7 @@ FIELDS = (
     "response turns id group question query_time documents response_prefix finish_reason prompt "
     "prompt_token_ids response_token_ids step split weight_version supporting answers answer_kind "
     "answerable out_of_knowledge rubrics search_keys gold_documents logprobs masked_answers "
-    "masked_logprobs turn_logprobs verdicts nli similarity entities"
+    "generated_answers masked_logprobs turn_logprobs verdicts nli similarity entities"
 ).split()
 
 

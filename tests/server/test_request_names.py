@@ -97,6 +97,7 @@ def rollout(name: str) -> dict[str, Any]:
         "similarity": [{"text": name, "reference": name, "similarity": 0.5}],
         "entities": {"E0": name},
         "verdicts": {name: {name: 1, "group": name}},
+        "generated_answers": {name: name},
     }
 
 

@@ -226,12 +226,15 @@ class RagReward(TrainerReward[Batch]):
 
     def _require_models(self, kinds: Collection[ModelKind]) -> None:
         """Use the trainer's model for a missing policy. UsageError if another model is missing."""
-        has_policy = self.scorer.models.policy is not None
-        if "policy" in kinds and not has_policy and self._trainer is not None:
+        models = self.scorer.models
+        needs_policy = any(
+            kind in kinds and models.of_kind(kind) is None for kind in ("policy", "generator")
+        )
+        if needs_policy and self._trainer is not None:
             self._training_policy = training_policy(
                 self._trainer, token_budget=self._options.token_budget
             )
-            models = replace(self.scorer.models, policy=self._training_policy)
+            models = replace(models, policy=self._training_policy)
             self._scorer = self._build_scorer(models)
         super()._require_models(kinds)
 

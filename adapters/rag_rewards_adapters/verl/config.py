@@ -50,6 +50,7 @@ RESERVED_NAMES = frozenset(("acc", "reward", "score", "uid", "index"))
 """Names that have a meaning in verl, so no component can have them."""
 _OPTIONS: dict[ModelKind, str] = {
     "policy": "model",
+    "generator": "generator",
     "judge": "judge",
     "entailment": "nli",
     "similarity": "similarity",
@@ -147,7 +148,9 @@ class RewardOptions:
             kind for recipe in self.reward.recipes for kind in required_models(recipe, examples)
         }
         available = {kind for kind, option in _OPTIONS.items() if getattr(self.models, option)}
-        if missing := sorted(required - available - ({"policy"} if uses_loop else set())):
+        if uses_loop or "policy" in available:  # the policy is the generator
+            available |= {"policy", "generator"}
+        if missing := sorted(required - available):
             raise model_to_set(self.reward, missing[0])
         if required and not uses_loop and _keeps_partial_groups(config):
             raise UsageError(
@@ -159,7 +162,7 @@ class RewardOptions:
 def model_to_set(reward: Recipe | Curriculum, kind: ModelKind) -> UsageError:
     """Return the error of a reward that requires a kind of model that is not set."""
     way = f"use the policy's own rollout engine ({GROUP_LOOP}), or set"
-    return missing_model(reward.name, kind, way if kind == "policy" else "set")
+    return missing_model(reward.name, kind, way if kind in ("policy", "generator") else "set")
 
 
 def plain_value(value: Any) -> Any:
