@@ -66,6 +66,9 @@ teaches: ## repeat the ablations of the papers (2 to 3 hours)
 	@for each in $(TEACHES); do $(TRL)/bin/python benchmarks/teaches/$$each.py || exit 1; done
 
 ##@ Test
+# Without files of byte code, each process of the tests compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests of many seconds are marked as slow. Slow tests on Ray form a group that one process runs, so
 # that they share a cluster.
 test: $(STAMP) ## run the fast tests on all cores (5 minutes on two)

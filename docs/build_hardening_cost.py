@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from inserts import filled_by_name, table
 
-import rag_rewards as rr
 from rag_rewards.audit.cases import CASES, Case
 from rag_rewards.audit.findings import MIN_GAIN
 from rag_rewards.audit.runner import excuses_of
@@ -78,22 +78,28 @@ def measure(name: str) -> Measured:
 
 
 def _is_excused(case: Case) -> bool:
-    return (case.attack, case.variant) in excuses_of(rr.recipe(case.recipe, case.settings))
+    recipe = probe_rows.recipe_of(case.recipe, case.settings)
+    return (case.attack, case.variant) in excuses_of(recipe)
 
 
 def _case(case: Case) -> Outcome:
     gains = []
     # The hardened profile rejects a transcript.
     for hardened in (False,) if case.form == "transcript" else (False, True):
-        recipe = rr.recipe(case.recipe, case.settings, hardened=hardened)
+        recipe = probe_rows.recipe_of(case.recipe, case.settings, hardened)
         without, attacked = case.rewards(recipe)
         gains.append(attacked - without)
     limit = -MIN_GAIN if case.is_free else MIN_GAIN
     return Outcome(gains[0] <= limit, gains[-1] <= limit or case.form == "transcript")
 
 
+@cache
+def _read(group: str) -> list[probe_rows.Probe]:
+    return list(probe_rows.read(group))
+
+
 def _probes(group: str, name: str) -> Iterator[Outcome]:
-    for probe in probe_rows.read(group):
+    for probe in _read(group):
         for recipe, settings in probe.settings:
             if recipe == name:
                 yield Outcome(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -109,9 +111,10 @@ def paper(text: str) -> Paper:
     return msgspec.convert(yaml.safe_load(text), Paper)
 
 
-def papers() -> list[Paper]:
+@cache
+def papers() -> tuple[Paper, ...]:
     """Return the five papers."""
-    return [paper((FOLDER / f"{name}.yaml").read_text("utf-8")) for name in NAMES]
+    return tuple(paper((FOLDER / f"{name}.yaml").read_text("utf-8")) for name in NAMES)
 
 
 def page() -> str:
@@ -121,7 +124,7 @@ def page() -> str:
     return filled_by_name(PAGE, {"papers": text})
 
 
-def _summary(all_papers: list[Paper]) -> str:
+def _summary(all_papers: Sequence[Paper]) -> str:
     states = {None: "shown", **REASONS}
     counts = [Counter(item.missing for item in each.items) for each in all_papers]
     rows = [

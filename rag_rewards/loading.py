@@ -27,7 +27,7 @@ from rag_rewards.definition import RecipeDefinition
 from rag_rewards.errors import OptionError, SettingError, SignatureError, UsageError, shorten
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import build_recipe, definition_of, recipe
-from rag_rewards.reward import Reward, as_reward
+from rag_rewards.reward import Reward, as_reward, is_reward
 from rag_rewards.rewards.decision_threshold import split_decision
 from rag_rewards.settings import SWITCHES, current_settings, did_you_mean, dotted
 from rag_rewards.signature import CODE_KEY, Signature, StageSignature, release
@@ -162,7 +162,7 @@ def _recipe_of(value: Any, reference: str) -> Recipe | Curriculum:
     if isinstance(value, (Recipe, Curriculum)):
         return value
     is_other = isinstance(value, (type, ModuleType, str)) or not callable(value)
-    if is_other and not isinstance(value, Reward):
+    if is_other and not is_reward(value):
         raise UsageError(
             f"{reference or shorten(repr(value), 60)} is not a recipe: expected a Recipe, a "
             "Curriculum, a RecipeDefinition, a reward or a function of a rollout, found an "

@@ -9,9 +9,6 @@ from asyncio import CancelledError
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from properties import budget
 from varied_evidence import with_varied_evidence
 
 from rag_rewards import (
@@ -41,8 +38,6 @@ from rag_rewards.rollout import (
     Message,
 )
 from rag_rewards.tiny_world.model import CHECKPOINT
-
-quick = budget(25)
 
 COMPONENTS = {
     "arena": {"format", "accuracy", "relevance", "bonus"},
@@ -264,14 +259,12 @@ def test_the_reward_is_the_equation_over_the_components(name):
 
 
 @each_recipe
-@quick
-@given(seed=st.integers(0, 10**6))
-def test_order_does_not_matter(name, seed):
+def test_order_does_not_matter(name):
     scheme, inputs = recipe(name), rows(name)
-    order = list(range(len(inputs)))
-    random.Random(seed).shuffle(order)
-    straight, shuffled = flat(scheme(inputs)), flat(scheme([inputs[i] for i in order]))
-    assert [straight[i] for i in order] == shuffled
+    straight = flat(scheme(inputs))
+    for seed in range(6):
+        order = random.Random(seed).sample(range(len(inputs)), len(inputs))
+        assert [straight[i] for i in order] == flat(scheme([inputs[i] for i in order]))
 
 
 @each_recipe

@@ -85,6 +85,7 @@ def test_a_page_shows_every_message_and_result_of_its_example(name: str) -> None
 
 
 # --- the site ----------------------------------------------------------------------------------
+# The build takes half a minute, so its tests are slow. One process builds the site once.
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +106,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
 def test_the_site_builds_without_a_warning_and_has_every_page(site: Path) -> None:
     pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
     assert not list(site.rglob("*.py"))
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
 def test_no_page_loads_external_files(site: Path) -> None:
     loads = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"(?:https?:)?//[^\"]+|<link[^>]+>")
     for path in site.rglob("*.html"):
@@ -119,6 +124,8 @@ def test_no_page_loads_external_files(site: Path) -> None:
             assert 'href="http' not in tag or "canonical" in tag, (path, tag)
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
 def test_bars_and_figures_reach_a_page(site: Path) -> None:
     selection = (site / "selection.html").read_text("utf-8")
     assert "<code>--std-of S|E --min-std X</code>" in selection
@@ -127,6 +134,8 @@ def test_bars_and_figures_reach_a_page(site: Path) -> None:
     assert (site / "benchmarks" / "trainers-trl.html").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
 def test_long_references_on_the_page_of_the_papers_can_break(site: Path) -> None:
     papers = (site / "papers.html").read_text("utf-8")
     assert "<code>rag_<wbr>rewards.<wbr>compose:<wbr>Gate</code>" in papers
@@ -174,13 +183,14 @@ PUBLIC = {
 }
 
 
-@pytest.mark.parametrize("module", PUBLIC)
-def test_every_public_name_has_its_place_in_the_api(site: Path, module: str) -> None:
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
+def test_every_public_name_has_its_place_in_the_api(site: Path) -> None:
     text = "".join(path.read_text("utf-8") for path in (site / "api").glob("*.html"))
-    anchors = re.findall(rf'id="({re.escape(module)}[\w.]*)"', text)
-    missing = {name for name in PUBLIC[module] if not name.startswith("_")}
-    missing -= {anchor.rpartition(".")[2] for anchor in anchors}
-    assert not missing
+    for module, names in PUBLIC.items():
+        anchors = re.findall(rf'id="({re.escape(module)}[\w.]*)"', text)
+        missing = {name for name in names if not name.startswith("_")}
+        assert not missing - {anchor.rpartition(".")[2] for anchor in anchors}, module
 
 
 def test_docstrings_as_markdown() -> None:

@@ -56,7 +56,7 @@ from rag_rewards.prompts import ANY_FORM
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes.sample import ROW
 from rag_rewards.reward import Reward
-from rag_rewards.rewards.rubrics import ROOT
+from rag_rewards.rewards.carr import ROOT
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
 from rag_rewards.text.citations import compiled, strip_markers

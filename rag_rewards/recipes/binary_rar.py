@@ -1,7 +1,6 @@
 """Binary RAR: 1 for a response that no document contradicts, else 0.
 
-Deviations from the released code: a verifier that fails leaves the rollout unscored; the code
-counts it as 0. The parameters of BM25 are not stated in the code.
+The released code does not state the parameters of BM25.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """CaRR: an answer with citations, and rubrics that the cited pages support (C-GRPO).
 
-Deviations from the released code: a judge that fails leaves the rollout unscored; the code counts
-it as 0. The flag `--rubric-only-positive` of the code computes the quotient by the greatest value
+The flag `--rubric-only-positive` of the released code computes the quotient by the greatest value
 of the group and then uses the value itself: `normalize=none` reproduces it.
 """
 
@@ -10,19 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rag_rewards.compose import weighted
-from rag_rewards.definition import (
-    ComponentInfo,
-    HardenedSetting,
-    Loophole,
-    RecipeDefinition,
-)
+from rag_rewards.definition import ComponentInfo, HardenedSetting, Loophole, RecipeDefinition
 from rag_rewards.prompts import OutputForm, Prompt
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.recipes.turn_settings import HARDENED, TURNS, exact_match
-from rag_rewards.reward import Component, Reward
+from rag_rewards.reward import Component
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.rewards.rubrics import RubricReward, Rubrics
+from rag_rewards.rewards.carr import CHECKS, CarrReward, CarrRubrics
 from rag_rewards.rewards.search import MalformedTurns
 from rag_rewards.settings import Part
 from rag_rewards.training.settings import Stated, Training
@@ -49,22 +43,16 @@ def carr(
     reading: Reading,
     malformed: MalformedTurns,
     answer: AnswerMatch,
-    rubrics: Rubrics,
-    reward: RubricReward,
+    rubrics: CarrRubrics,
+    reward: CarrReward,
 ) -> Recipe:
     """Return the outcome combined with the rubrics, at the last turn. Source: CaRR."""
-    rubrics = replace(
-        rubrics,
-        answer=answer,
-        always=reward.normalize == "group_max",
-        alpha=reward.alpha,
-        reading=reading,
-    )
-    names = ("outcome", "rubrics", "identified", "supported", "connected")
+    always = reward.normalize == "group_max"
+    rubrics = replace(rubrics, answer=answer, always=always, alpha=reward.alpha, reading=reading)
     malformed = replace(malformed, reading=reading)
-    components: tuple[Reward, ...] = (*(Component(rubrics, name) for name in names), malformed)
+    parts = [Component(rubrics, name) for name in ("outcome", "rubrics", *CHECKS)]
     total = weighted((1, replace(reward, reward=rubrics)), (1, malformed))
-    return Recipe("carr", components, total, correct=components[0])
+    return Recipe("carr", (*parts, malformed), total, correct=parts[0])
 
 
 TRAINING = Training(
@@ -86,15 +74,12 @@ CARR = RecipeDefinition(
     parts={
         **TURNS,
         "answer": exact_match("outcome"),
-        "rubrics": Part(Rubrics(), prefix="", fixed=("max_cited",)),
-        "reward": Part(RubricReward(Rubrics()), prefix=""),
+        "rubrics": Part(CarrRubrics(), prefix="", fixed=("max_cited",)),
+        "reward": Part(CarrReward(CarrRubrics()), prefix=""),
     },
     build=carr,
     fields=(
-        "answers",
-        "rubrics",
-        "turns",
-        "entities",
+        *("answers", "rubrics", "turns", "entities"),
         "verdicts.outcome (outcome.by=judge)",
         "verdicts.supported:i",
     ),

@@ -135,7 +135,7 @@ class Consistency:
         run = rollout.trajectory(self.reading)
         text = response_text(run)
         pool = self._pool(rollout, run)
-        if self._is_unverified(rollout, run, text):
+        if self._is_unverified(rollout, run, text, pool):
             return []
         best = self._best(rollout, text, pool)
         if self.by == "nli":
@@ -153,7 +153,7 @@ class Consistency:
         run = rollout.trajectory(self.reading)
         text = response_text(run)
         pool = self._pool(rollout, run)
-        reason = self._is_unverified(rollout, run, text)
+        reason = self._is_unverified(rollout, run, text, pool)
         consistent = 0.0 if reason else self._verified(rollout, text, pool)
         details: dict[str, Any] = details_of(run, text, {})
         if reason:
@@ -177,7 +177,9 @@ class Consistency:
             )
         return pool
 
-    def _is_unverified(self, rollout: Rollout, run: Trajectory, text: str) -> str:
+    def _is_unverified(
+        self, rollout: Rollout, run: Trajectory, text: str, pool: Sequence[str]
+    ) -> str:
         """Return why a response gets 0 without a verifier, or ""."""
         if self.truncated == 0 and "truncated" in run.turns[-1].malformed:
             return "truncated"
@@ -187,7 +189,7 @@ class Consistency:
             return "no statement"
         if _refuses(rollout, text):
             return "refusal"
-        return "no gold answer" if _lacks_gold(rollout, text, self._pool(rollout, run)) else ""
+        return "no gold answer" if _lacks_gold(rollout, text, pool) else ""
 
     def _best(self, rollout: Rollout, text: str, pool: Sequence[str]) -> list[str]:
         query = text if self.query_by == "response" else f"{rollout.question or ''}\n{text}"

@@ -10,6 +10,8 @@ class that do not hold. `probes/README.md` describes the format.
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,7 +108,7 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def failure(self, name: str, changes: Mapping[str, Any], *, hardened: bool) -> str:
         """Return how a recipe scores the row, or "" if it scores the row as expected."""
         try:
-            recipe = rr.recipe(name, changes, hardened=hardened)
+            recipe = recipe_of(name, changes, hardened)
         except UsageError as error:
             if "has no setting" in str(error):
                 raise ValueError(f"a row of the probes: {error}") from None
@@ -130,6 +132,16 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 if not _compare(comparison, value, reference):
                     return f"{name}: reward {value:.3f}, reference {reference:.3f}"
         return ""
+
+
+def recipe_of(name: str, settings: Mapping[str, Any], hardened: bool = False) -> rr.Recipe:
+    """Return a recipe, which many rows share."""
+    return _recipe(name, json.dumps(settings), hardened)
+
+
+@functools.cache
+def _recipe(name: str, settings: str, hardened: bool) -> rr.Recipe:
+    return rr.recipe(name, json.loads(settings), hardened=hardened)
 
 
 def _compare(comparison: str, value: float | None, reference: float | None) -> bool:

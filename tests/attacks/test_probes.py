@@ -15,24 +15,21 @@ FEWEST = {
 """The share of a class that holds, where it is below 90%."""
 
 
-@pytest.mark.parametrize("name", probe_rows.classes())
-def test_at_least_90_percent_of_a_class_hold(name: str) -> None:
-    probes = list(probe_rows.read(name))
-    failures = {n: lines for n, probe in enumerate(probes, 1) if (lines := probe.failures())}
-    assert len(failures) <= (1 - FEWEST.get(name, 0.9)) * len(probes), failures
-
-
 @pytest.mark.parametrize(("kind", "most"), [("attack", 0.01), ("honest", 0.05)])
-def test_few_rows_of_all_classes_fail(kind: str, most: float) -> None:
-    names = [name for name in probe_rows.classes() if name.startswith(kind)]
-    failed = [bool(probe.failures()) for name in names for probe in probe_rows.read(name)]
-    assert sum(failed) <= most * len(failed), sum(failed)
+def test_few_rows_of_a_class_and_of_all_classes_fail(kind: str, most: float) -> None:
+    failed = count = 0
+    for name in (each for each in probe_rows.classes() if each.startswith(kind)):
+        probes = list(probe_rows.read(name))
+        failures = {n: lines for n, probe in enumerate(probes, 1) if (lines := probe.failures())}
+        assert len(failures) <= (1 - FEWEST.get(name, 0.9)) * len(probes), (name, failures)
+        failed, count = failed + len(failures), count + len(probes)
+    assert failed <= most * count, failed
 
 
-@pytest.mark.parametrize("name", probe_rows.classes())
-def test_a_class_has_at_least_25_different_rows(name: str) -> None:
-    lines = (probe_rows.FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()
-    assert len(set(lines)) == len(lines) >= 25
+def test_a_class_has_at_least_25_different_rows() -> None:
+    for name in probe_rows.classes():
+        lines = (probe_rows.FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()
+        assert len(set(lines)) == len(lines) >= 25, name
 
 
 LINE = '{"recipes": %s, "question": "Where?", "response": "Oslo", %s}'

@@ -70,6 +70,7 @@ def files(tmp_path, monkeypatch):
     write("clr.jsonl", scored)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(files, capsys):
     assert len(COMMANDS) == 21
     for command in COMMANDS:

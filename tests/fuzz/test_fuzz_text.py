@@ -13,7 +13,7 @@ from rag_rewards.matching.lenient import lenient_match
 from rag_rewards.matching.mentions import stated_answers
 from rag_rewards.models.judge_answers import outermost, parse_entities, parse_verdict
 from rag_rewards.models.responses import error_message, retry_after_seconds
-from rag_rewards.rewards.rubrics import filled, placeholders, readable
+from rag_rewards.rewards.carr import filled, placeholders, readable
 from rag_rewards.text.absence import declines, explains, paraphrases
 from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers

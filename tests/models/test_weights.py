@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -276,21 +275,20 @@ def test_equal_weights_keep_the_fingerprint(change):
 
 def test_equal_weights_have_the_same_hash_in_another_process():
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import tiny_models\n"
+        "import torch\n"
         "from rag_rewards.models.transformers.weights import hash_weights\n"
-        "print(hash_weights(tiny_models.make_model('qwen2')))"
+        "torch.manual_seed(0)\n"
+        "print(hash_weights(torch.nn.TransformerEncoderLayer(8, 2, 16)))"
     )
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", program, str(Path(__file__).parent)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={"PYTHONHASHSEED": seed, "PATH": ""},
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
-    assert hashes == {hash_weights(tiny_models.make_model("qwen2"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONHASHSEED": "1", "PATH": ""},
+    )
+    torch.manual_seed(0)
+    assert done.stdout.strip() == hash_weights(torch.nn.TransformerEncoderLayer(8, 2, 16))
 
 
 class Wrapper(torch.nn.Module):

@@ -24,6 +24,7 @@ def find(tmp_path, monkeypatch):
         (tmp_path / "tests" / f"{name}.py").write_text(f"from module import value\n\n\n{text}")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
     monkeypatch.setattr(mutate, "TREE", tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # these tests need no plugins
     mutate.failure_without_mutation.cache_clear()
 
     def found_by(*names):

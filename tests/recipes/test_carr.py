@@ -11,7 +11,7 @@ from rag_rewards import DataError, decode_row, recipe
 from rag_rewards.errors import BackendError, EvidenceError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion, Models
-from rag_rewards.rewards.rubrics import rubric_reward
+from rag_rewards.rewards.carr import carr_reward
 from rag_rewards.testing import TableJudge
 
 RUBRICS = [
@@ -156,8 +156,8 @@ def test_rewards_of_groups(members, alpha, normalize):
 
 
 def test_the_equation():
-    assert rubric_reward(1, 0.25, 0.4) == pytest.approx(0.7)
-    assert rubric_reward(0, 1.0) == 0
+    assert carr_reward(1, 0.25, 0.4) == pytest.approx(0.7)
+    assert carr_reward(0, 1.0) == 0
 
 
 # --- citations ------------------------------------------------------------------------------------
@@ -414,11 +414,11 @@ def test_citations_beside_a_claim_count(text):
 
 
 def _cited(text, cited_in):
-    from rag_rewards.rewards.rubrics import Rubrics
+    from rag_rewards.rewards.carr import CarrRubrics
     from rag_rewards.rollout import Document, Rollout
 
     row = Rollout(response=text, documents=(Document(id="https://a.org/x", text="Paris."),))
-    rubrics = Rubrics(cited_in=cited_in)
+    rubrics = CarrRubrics(cited_in=cited_in)
     return len(rubrics._cited(row, row.trajectory(rubrics.reading), text))
 
 

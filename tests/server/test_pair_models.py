@@ -170,6 +170,7 @@ async def test_a_failure_of_the_model_is_final() -> None:
         assert (await client.post("/entailment", json={"pairs": PAIRS})).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_shared_model_has_the_values_and_the_fingerprint_of_a_local_one(
     serving: Any, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Rubrics: facts on the way to an answer, each supported by pages that the rollout cites (CaRR)."""
+"""CaRR: the facts on the way to an answer, each supported by pages that the rollout cites."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.evidence.judge_needs import EntitiesNeed, VerdictNeed
@@ -35,13 +35,12 @@ from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 _SERVER = "CaRR, released code at c97e7e8: launch_server.py"
 _SCRIPT = "CaRR, released code at c97e7e8: training_run_4b-C-GRPO-rubric0.3.sh"
-CitedIn = Literal["text", "shown"]
 ROOT = "E0"
 """The placeholder of the answer."""
 PLACEHOLDER = re.compile(r"<(E\d{1,9})>")
 
 
-def rubric_reward(outcome: float, share: float, alpha: float = 0.3) -> float:
+def carr_reward(outcome: float, share: float, alpha: float = 0.3) -> float:
     """Return (1 − α)·R_o + α·R_r if R_o > 0, else R_o.
 
     outcome  R_o, 0 or 1
@@ -50,7 +49,7 @@ def rubric_reward(outcome: float, share: float, alpha: float = 0.3) -> float:
 
     Range 0 to 1. Source: CaRR, released code at c97e7e8, sglang_rollout.py.
 
-    >>> rubric_reward(1, 0.5), rubric_reward(0, 0.5)
+    >>> carr_reward(1, 0.5), carr_reward(0, 0.5)
     (0.85, 0)
     """
     return (1 - alpha) * outcome + alpha * share if outcome > 0 else outcome
@@ -80,32 +79,27 @@ def _reference(reference: str | int) -> str:
     return normalized_url(canonical(reference))
 
 
-class _Checked(NamedTuple):
-    """The rubrics of a rollout after they were checked. The sets contain their positions."""
-
-    names: Mapping[str, str | None]
-    cited: int
-    identified: frozenset[int] = frozenset()
-    supported: frozenset[int] = frozenset()
-    connected: frozenset[int] = frozenset()
+CHECKS = ("identified", "supported", "connected")
+"""What is checked for each rubric. Each needs the one before it."""
 
 
 @dataclass(frozen=True)
 @check_choices
-class Rubrics:
+class CarrRubrics:
     """The outcome, and the share of the rubrics that are identified, supported and connected.
 
     A rubric is a statement with placeholders, such as "<E0> was born in <E1>.", where <E0> is the
     answer. It is identified if the final text states a name for each placeholder, supported if a
     judge finds that the cited results support it with these names, and connected if supported
-    rubrics lead from <E0> to it by common placeholders.
+    rubrics lead from <E0> to it by common placeholders. The criteria of `rewards.rubric` are
+    another thing: they have weights and grades.
 
     answer   comparison with by=rules
     always   whether the rubrics are also checked if the answer is wrong
     alpha    weight of the rubrics in the value
     reading  how turns are read
 
-    The value is that of `rubric_reward` without normalization. Rubrics that were not checked are
+    The value is that of `carr_reward` without normalization. Rubrics that were not checked are
     None. Raises DataError for a row without rubrics or missing evidence, and EvidenceError for
     names of other things than placeholders. Source: CaRR, released code at c97e7e8.
     """
@@ -128,7 +122,7 @@ class Rubrics:
         int, about("number of different citations of a final text that count", _SERVER, ge=1)
     ] = 20
     cited_in: Annotated[
-        CitedIn,
+        Literal["text", "shown"],
         about(
             "citations that count; text: those before the heading References; shown: those that a "
             "reader sees beside a claim, before a list of sources under any heading",
@@ -151,8 +145,11 @@ class Rubrics:
         needs: list[Need] = []
         if self.by == "judge":
             needs.append(VerdictNeed("outcome", outcome_questions(rollout, text)))
-        if not self.always and not self._known_outcome(rollout, text):
-            return needs
+        if not self.always:
+            is_known = all(need.is_met(rollout) for need in needs)
+            forms = GoldForms(self.answer.normalize)
+            if not is_known or not self._outcome(rollout, text, forms)[0]:
+                return needs
         names = _all_placeholders(rubrics)
         if names:
             readable_rubrics = tuple(map(readable, rubrics))
@@ -181,17 +178,17 @@ class Rubrics:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
         outcome, decision = self._outcome(rollout, text, forms)
-        checked = self._check(rollout, run, text, rubrics) if outcome or self.always else None
-        if not text:
-            checked = _Checked({}, 0)
-        share = None if checked is None else self._share(checked, len(rubrics))
-        components: dict[str, float | None] = {"outcome": outcome, "rubrics": share}
-        for name in ("identified", "supported", "connected"):
-            count = None if checked is None else len(getattr(checked, name))
-            components[name] = None if count is None else count / len(rubrics)
-        details = details_of(run, text, {}) | _details(rubrics, checked) | decision
-        value = rubric_reward(outcome, share or 0.0, self.alpha)
-        return Score(value, components, outcome, details)
+        components: dict[str, float | None] = dict.fromkeys(("outcome", "rubrics", *CHECKS))
+        components["outcome"] = outcome
+        details = details_of(run, text, {})
+        if outcome or self.always or not text:
+            checked = self._checked(rollout, run, text, rubrics)
+            details |= checked
+            for name in CHECKS:
+                components[name] = sum(each[name] for each in checked["rubrics"]) / len(rubrics)
+            components["rubrics"] = components["connected" if self.connect else "supported"]
+        value = carr_reward(outcome, components["rubrics"] or 0.0, self.alpha)
+        return Score(value, components, outcome, details | decision)
 
     def _cited(self, rollout: Rollout, run: Trajectory, text: str) -> tuple[str, ...]:
         """Return the texts of the results that the final text cites."""
@@ -231,39 +228,31 @@ class Rubrics:
             return 0.0, {}
         return float(VerdictNeed("outcome").read(rollout)), {}
 
-    def _known_outcome(self, rollout: Rollout, text: str) -> float:
-        """Return the outcome, or 0 if its verdict is unknown."""
-        if self.by == "judge" and rollout.verdict("outcome") is None:
-            return 0.0
-        return self._outcome(rollout, text, GoldForms(self.answer.normalize))[0]
-
-    def _check(
+    def _checked(
         self, rollout: Rollout, run: Trajectory, text: str | None, rubrics: Sequence[str]
-    ) -> _Checked:
-        if not text:
-            return _Checked({}, 0)
-        wanted = _all_placeholders(rubrics)
-        names = _names(rollout, wanted)
-        cited = self._cited(rollout, run, text)
-        claims = self._claims(rubrics, names)
+    ) -> dict[str, Any]:
+        """Return the names, the number of cited results, and what holds for each rubric."""
+        names = _names(rollout, _all_placeholders(rubrics)) if text else {}
+        cited = self._cited(rollout, run, text) if text else ()
+        claims = self._claims(rubrics, names) if text else {}
         supported = {i for i in claims if cited and VerdictNeed(_component(i)).read(rollout)}
         reached = connected([placeholders(each) for each in rubrics], supported)
-        return _Checked(
-            names, len(cited), frozenset(claims), frozenset(supported), frozenset(reached)
-        )
+        sets = list(zip(CHECKS, (claims, supported, reached), strict=True))
+        rows = [
+            {"rubric": claims.get(i, rubric), **{name: i in held for name, held in sets}}
+            for i, rubric in enumerate(rubrics)
+        ]
+        return {"entities": names, "cited_results": len(cited), "rubrics": rows}
 
     def _claims(self, rubrics: Sequence[str], names: Mapping[str, str | None]) -> dict[int, str]:
         """Return the rubrics whose placeholders have names, filled in, by position."""
         claims = {i: filled(rubric, names) for i, rubric in enumerate(rubrics)}
         return {i: claim for i, claim in claims.items() if claim is not None}
 
-    def _share(self, checked: _Checked, count: int) -> float:
-        return len(checked.connected if self.connect else checked.supported) / count
-
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class RubricReward(Composite):
+class CarrReward(Composite):
     """(1 − α)·R_o + α·R̂_r for a right answer, else 0.
 
     reward  the outcome R_o and the share R_r of the rubrics
@@ -300,27 +289,15 @@ class RubricReward(Composite):
         return f"outcome·({1 - self.alpha:g} + {self.alpha:g}·{share})"
 
     def values(self, batch: Batch) -> list[Value]:
-        scores = batch(self.reward)
-        out: list[Value] = [None] * len(scores)
-        groups = [range(len(scores))] if self.normalize == "none" else batch.groups
-        for group in groups:
-            is_absolute = self.normalize == "none"
-            scale = 1.0 if is_absolute else max(self._share(scores[i]) for i in group)
+        components = [score.components for score in batch(self.reward)]
+        outcomes = [each["outcome"] or 0.0 for each in components]
+        shares = [each["rubrics"] or 0.0 for each in components]
+        for group in () if self.normalize == "none" else batch.groups:
+            counted = [i for i in group if self.normalize == "group_max" or outcomes[i]]
+            greatest = max((shares[i] for i in counted), default=0.0)
             for i in group:
-                out[i] = self._value(scores[i], scale)
-        return out
-
-    def _share(self, score: Score) -> float:
-        """Return R_r as far as it counts for the greatest one."""
-        if self.normalize == "right_max" and not score.components["outcome"]:
-            return 0.0
-        return score.components["rubrics"] or 0.0
-
-    def _value(self, score: Score, scale: float) -> float:
-        share = score.components["rubrics"] or 0.0
-        outcome = score.components["outcome"] or 0.0
-        normalized = share / scale if scale else 0.0
-        return rubric_reward(outcome, normalized, self.alpha)
+                shares[i] = shares[i] / greatest if greatest else 0.0
+        return [carr_reward(o, s, self.alpha) for o, s in zip(outcomes, shares, strict=True)]
 
 
 _MARKER = compiled()
@@ -335,32 +312,13 @@ def _all_placeholders(rubrics: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for rubric in rubrics for each in placeholders(rubric)))
 
 
-def _names(rollout: Rollout, wanted: tuple[str, ...]) -> Mapping[str, str | None]:
+def _names(rollout: Rollout, wanted: tuple[str, ...]) -> dict[str, str | None]:
     """Return the name of each placeholder. Raises DataError if one is missing."""
     names = EntitiesNeed(wanted).read(rollout) if wanted else rollout.entities or {}
     for key in names:
         if not PLACEHOLDER.fullmatch(f"<{key}>"):
             raise EvidenceError(f"{key!r} is no placeholder: write E0, E1, …", f"entities.{key}")
     return {each: names[each] for each in wanted}
-
-
-def _details(rubrics: Sequence[str], checked: _Checked | None) -> dict[str, Any]:
-    """Return the names, the number of cited results, and what holds for each rubric."""
-    if checked is None:
-        return {}
-    return {
-        "entities": dict(checked.names),
-        "cited_results": checked.cited,
-        "rubrics": [
-            {
-                "rubric": filled(rubric, checked.names) or rubric,
-                "identified": i in checked.identified,
-                "supported": i in checked.supported,
-                "connected": i in checked.connected,
-            }
-            for i, rubric in enumerate(rubrics)
-        ],
-    }
 
 
 # --- placeholders ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from growth import assert_linear, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_rewards.rewards.rubrics import connected, filled, placeholders
+from rag_rewards.rewards.carr import connected, filled, placeholders
 
 
 def twin(rubrics, supported):
