@@ -9,7 +9,7 @@ answers), and FiD with a few words (short answers). Each answer is scored by `rr
 output form of the recipe, as a user scores it. The rules were developed on 70% of the questions
 ("development"), chosen by the hash of the question. Results are written to results/agreement.md,
 with the decisions on answers and the agreement of a judge cascade (`decisions.py`), which is also
-written to docs/cascade.md; `make pages` then writes the figures of other pages.
+written to docs/judges.md; `make pages` then writes the figures of other pages.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from agreement import LENGTHS, LENIENT, PARTS, Group, Labelled, is_correct, scor
 import rag_rewards as rr
 from rag_rewards.metrics.agreement import Agreement
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "cascade.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "judges.md"
 BEGIN, END = "<!-- benchmarks/agreement.py writes this table. -->", "<!-- end -->"
 ASKS = ("judge", "doubtful")
 JUDGES = {"perfect judge": 0.0, "judge with 5% errors": 0.05, "judge with 10% errors": 0.1}

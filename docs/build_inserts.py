@@ -29,9 +29,9 @@ PAGES = (
     *(
         DOCS / name
         for name in (
-            "calibrate.md",
             "evaluate.md",
             "index.md",
+            "judges.md",
             "models.md",
             "trainers.md",
             "trl.md",

@@ -24,10 +24,12 @@ import pytest
 from processes import WAIT_SECONDS, finish, free_port, wait_for
 
 from rag_rewards.cli import main
+from rag_rewards.evidence.protocols import Models
 from rag_rewards.files.sources import read_rollouts
 from rag_rewards.groups import group_by_key
 from rag_rewards.scorer import Scorer
 from rag_rewards.scoring.dump_rows import ScoredBatch, dumped_rows
+from rag_rewards.testing import TableJudge
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -60,6 +62,26 @@ def dumped(step: int) -> list[dict[str, Any]]:
     batch = ScoredBatch(rows, results, groups, scorer.signature, names)
     groups_of_lines = dumped_rows(batch, "b50e13c7", "4f2a91c3", 0)
     return [json.loads(line) for group in groups_of_lines for line in group]
+
+
+def blocks(page: Path) -> list[Any]:
+    found: list[Any] = code_blocks.blocks(page.read_text("utf-8"))
+    return found
+
+
+def graded_groups() -> list[dict[str, Any]]:
+    """Return rows with the grades of a group judge in two orders, and grades of people."""
+    judge = TableJudge(lambda question: tuple(len(text) % 5 / 4 for text in question.responses))
+    scorer = Scorer.load("ruler", {"orders": 2}, models=Models(judge=judge))
+    rollouts = read_rollouts(str(ROOT / "examples/ctrl-rag.jsonl"))
+    fields = [json.loads(msgspec.json.encode(each)) for each in scorer.gather(rollouts)]
+    return [row | {"human": 1 + i % 5} for i, row in enumerate(fields)]
+
+
+def fenced(page: str, beginning: str) -> str:
+    """Return the block of a page that begins with a text."""
+    found = blocks(ROOT / "docs" / page)
+    return next(block.code for block in found if block.code.startswith(beginning))
 
 
 RAGAS = [
@@ -96,7 +118,6 @@ NQ = [
     for i in range(5)
 ]
 FILES: dict[str, dict[str, Any]] = {
-    "cascade.md": {"rows.jsonl": examples("arena", verdicts={"accuracy": 1})},
     "dumps.md": {"rollouts.jsonl": dumped(1), "rollouts.1.jsonl": dumped(0)},
     "evaluate.md": {
         "rows.jsonl": examples("calibration", hops=2),
@@ -106,6 +127,12 @@ FILES: dict[str, dict[str, Any]] = {
         "without.jsonl": examples("arena", documents=[]),
         "all.jsonl": examples("truthrl", reward=0.0, correct=0.0, signature="x"),
         "truthrl.jsonl": examples("truthrl"),
+    },
+    "judges.md": {
+        "rows.jsonl": examples("arena", verdicts={"accuracy": 1}),
+        "rubric.yaml": fenced("judges.md", "recipe: rubric"),
+        "graded.jsonl": examples("calibration", judge=0.5, human=3),
+        "groups.jsonl": graded_groups(),
     },
     "lear.md": {
         "nq-test.json": NQ,
@@ -168,11 +195,6 @@ def cases() -> list[Path]:
         for page in pages()
         if page.name not in RUN_ELSEWHERE and any(is_run_here(b) for b in blocks(page))
     ]
-
-
-def blocks(page: Path) -> list[Any]:
-    found: list[Any] = code_blocks.blocks(page.read_text("utf-8"))
-    return found
 
 
 def is_run_here(block: Any) -> bool:

@@ -4,6 +4,8 @@ options.py         the options
 claims.py          rows with a premise and a claim
 samples.py         one reading of the files: labels, scores and subsets as arrays
 scores.py          scores of rows: a column, a metric, a recipe, an entailment model
+graded.py          the agreement with grades
+orders.py          the grades of a group in several orders
 report.py          the result as a value, for tables and JSON, and its reliability curves
 threshold_file.py  a threshold as a file for --config
 calibrate.py       all of it

@@ -15,7 +15,9 @@ from itertools import combinations
 from math import isnan
 from typing import Any
 
+from rag_rewards.calibration.graded import graded_reports
 from rag_rewards.calibration.options import CalibrateOptions
+from rag_rewards.calibration.orders import order_reports
 from rag_rewards.calibration.report import (
     Calibration,
     Cost,
@@ -27,9 +29,6 @@ from rag_rewards.calibration.report import (
     reliability,
 )
 from rag_rewards.calibration.samples import (
-    MISSING,
-    NO,
-    YES,
     LabelColumn,
     SampleReader,
     Samples,
@@ -152,7 +151,7 @@ def _check_columns(samples: Samples, options: CalibrateOptions) -> None:
     """Raise UsageError for a column of labels, scores or subsets that no row has."""
     for labels in samples.labels:
         rows = len(labels.values) + labels.left_out
-        if rows and not labels.errors.counts() and set(labels.values) <= {MISSING}:
+        if rows and not labels.errors.counts() and not labels.grades:
             raise UsageError(
                 f"no row has a label in the column {labels.name!r}: set --label to the column with "
                 "the human labels"
@@ -181,10 +180,10 @@ class _Job:
     def labelled(self, rows: Sequence[int]) -> Labelled:
         """Return those of the rows that have a label and a score."""
         labels, scores = self.labels.values, self.scores.values
-        chosen = [at for at in rows if labels[at] != MISSING and not isnan(scores[at])]
+        chosen = [at for at in rows if not (isnan(labels[at]) or isnan(scores[at]))]
         return Labelled(
             [scores[at] for at in chosen],
-            [labels[at] == YES for at in chosen],
+            [labels[at] == 1 for at in chosen],
             [self.samples.prompts[at] for at in chosen],
         )
 
@@ -196,16 +195,18 @@ def _calibration(
     models: Models,
     resampling: Resampling,
 ) -> Calibration:
-    jobs = [_Job(samples, scores, labels) for labels in samples.labels for scores in samples.scores]
+    binary = [labels for labels in samples.labels if not labels.is_graded]
+    jobs = [_Job(samples, scores, labels) for labels in binary for scores in samples.scores]
+    graded = graded_reports(samples, options, resampling)
     reports = [_score_report(job, options, resampling) for job in jobs]
-    thresholds = [report.threshold.value for report in reports[: len(sources)]]
-    labels = [(labels.name, label_verdicts(labels)) for labels in samples.labels]
+    labels = [(labels.name, label_verdicts(labels)) for labels in binary]
     scores = [
-        (scores.name, score_verdicts(scores, threshold))
-        for scores, threshold in zip(samples.scores, thresholds, strict=True)
+        (report.score, score_verdicts(scores, report.threshold.value))
+        for scores, report in zip(samples.scores, reports, strict=False)
     ]
     if len(scores) > MAX_PAIRED:
         scores = []
+    texts = [text for s in sources if isinstance(s, RecipeScores) for text in s.orders]
     return Calibration(
         signature=_signature(options, sources, models),
         rows=samples.lines,
@@ -215,14 +216,19 @@ def _calibration(
         label_pairs=pairs_of(labels, samples, resampling),
         score_pairs=pairs_of(scores, samples, resampling),
         cost_per_1000=_cost(models.judge, len(samples)),
+        graded=graded,
+        orders=order_reports(texts, samples.prompts, resampling),
     )
 
 
 def _label_report(labels: LabelColumn) -> LabelReport:
-    no, yes, missing = (labels.values.count(value) for value in (NO, YES, MISSING))
     errors = labels.errors.counts()
+    missing = len(labels.values) - len(labels.grades)
     missing += labels.left_out - sum(error.count for error in errors)
-    return LabelReport(label=labels.name, yes=yes, no=no, missing=missing, errors=errors)
+    counts = {"yes": labels.grades.count(1.0), "no": labels.grades.count(0.0)}
+    if labels.is_graded:
+        counts = {"yes": 0, "no": 0, "grades": len(labels.grades)}
+    return LabelReport(label=labels.name, missing=missing, errors=errors, **counts)
 
 
 def _score_report(job: _Job, options: CalibrateOptions, resampling: Resampling) -> ScoreReport:
@@ -236,7 +242,7 @@ def _score_report(job: _Job, options: CalibrateOptions, resampling: Resampling) 
             for subset, rows in positions(job.samples, name)
             if (part := job.labelled(rows)).labels
         }
-    labelled = len(job.labels.values) - job.labels.values.count(MISSING)
+    labelled = len(job.labels.grades)
     return ScoreReport(
         score=job.scores.name,
         label=job.labels.name,
@@ -306,7 +312,7 @@ def _signature(options: CalibrateOptions, sources: Sequence[Source], models: Mod
     """Return one line that identifies everything that affects the numbers."""
     names = (
         *("label_threshold", "max_false_positive_rate", "threshold", "by", "lengths", "seed"),
-        *("claims", "group_size"),
+        *("claims", "group_size", "label_range"),
     )
     settings: dict[str, Any] = {name: getattr(options, name) for name in names}
     settings |= {"labels": options.label, "resamples": options.resamples}
@@ -326,7 +332,7 @@ Verdicts = Mapping[int, bool]
 
 def label_verdicts(column: LabelColumn) -> Verdicts:
     """Return the labels of a column as verdicts."""
-    return {row: bool(value) for row, value in enumerate(column.values) if value != MISSING}
+    return {row: value == 1 for row, value in enumerate(column.values) if not isnan(value)}
 
 
 def score_verdicts(scores: ScoreColumn, threshold: float | None) -> Verdicts:

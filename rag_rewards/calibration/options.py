@@ -27,6 +27,9 @@ class AgreementOptions:
 
     label_threshold: float | None = None
     """Read a number in a column of labels as yes if it is at least this value."""
+    label_range: str | None = None
+    """Scale of grades that are compared with scores from 0 to 1, as LOW:HIGH, such as 1:5. By
+    default, the lowest and the highest grade in the column are its ends."""
     score: str | None = None
     """Use this score of the recipe: correct, reward, or the name of a component."""
     claims: ClaimUnit | None = None
@@ -83,6 +86,22 @@ class CalibrateOptions(AgreementOptions, GroupOptions):
                 value=",".join(map(str, lengths)),
             )
 
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """The ends of `label_range`. Raises OptionError unless they are increasing numbers."""
+        if self.label_range is None:
+            return None
+        try:
+            low, high = map(float, self.label_range.split(":"))
+        except ValueError:
+            low = high = math.nan
+        if not -math.inf < low < high < math.inf:
+            raise OptionError(
+                "{label_range} must be two increasing numbers as LOW:HIGH, found {value!r}",
+                value=self.label_range,
+            )
+        return low, high
+
     def _check_files(self) -> None:
         if not self.sources:
             raise UsageError("no file of rows is given: give at least one")
@@ -108,6 +127,7 @@ class CalibrateOptions(AgreementOptions, GroupOptions):
             raise OptionError("{score} is a score of a recipe: set {recipe}")
 
     def _check_threshold(self) -> None:
+        _ = self.scale  # raises for an invalid range
         rate = self.max_false_positive_rate
         if rate is not None and not 0 <= rate < 1:
             raise OptionError(

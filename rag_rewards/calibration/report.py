@@ -7,18 +7,21 @@ from math import fsum, nan
 
 import msgspec
 
+from rag_rewards.calibration.graded import GradedReport
+from rag_rewards.calibration.orders import OrderReport
 from rag_rewards.metrics.agreement import NO_ROWS, Figure, Figures, ScoreCounts
 from rag_rewards.metrics.measurement import ErrorCount
 
 
-class LabelReport(msgspec.Struct, kw_only=True):
-    """A column of labels: the number of each label, and of rows without a label."""
+class LabelReport(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A column of labels: the number of each label, or of grades, and of rows without a label."""
 
     label: str
     yes: int
     no: int
     missing: int
     errors: list[ErrorCount]
+    grades: int = 0
 
 
 class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -96,7 +99,7 @@ class Cost(msgspec.Struct, kw_only=True):
 
 
 class Calibration(msgspec.Struct, kw_only=True):
-    """The result of a calibration."""
+    """The result of a calibration: `scores` for labels yes and no, `graded` for grades."""
 
     signature: str
     rows: int
@@ -106,12 +109,15 @@ class Calibration(msgspec.Struct, kw_only=True):
     label_pairs: list[Pair]
     score_pairs: list[Pair]
     cost_per_1000: Cost | None
+    graded: list[GradedReport] = []
+    orders: list[OrderReport] = []
 
     @property
     def has_errors(self) -> bool:
         """Whether a row is invalid or lacks what a score needs."""
         of_labels = [error for each in self.labels for error in each.errors]
         of_scores = [error for each in self.scores for error in each.errors]
+        of_scores += [error for each in self.graded for error in each.errors]
         return bool(self.errors or of_labels or of_scores)
 
 

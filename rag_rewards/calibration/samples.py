@@ -10,8 +10,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from math import nan
+from functools import cached_property, partial
+from math import isnan, nan
 from typing import Any, Protocol
 
 import msgspec
@@ -26,7 +26,6 @@ from rag_rewards.rows.column_map import read_columns
 from rag_rewards.rows.line_groups import key_digest
 from rag_rewards.text.lengths import auto_length
 
-NO, YES, MISSING = range(3)
 LENGTH = "length"
 """Name of the subsets by the length of the response."""
 FILE = "file"
@@ -62,15 +61,25 @@ class ScoreSource(Protocol):
 
 @dataclass
 class LabelColumn:
-    """The labels of a column: NO, YES or MISSING for each row.
+    """The labels of a column: a grade for each row, where no is 0 and yes is 1; NaN if missing.
 
     `left_out` is the number of rows without a label in any column. They are not scored.
     """
 
     name: str
-    values: bytearray = field(default_factory=bytearray)
+    values: array[float] = field(default_factory=lambda: array("d"))
     left_out: int = 0
     errors: ErrorCounter = field(default_factory=ErrorCounter)
+
+    @cached_property
+    def grades(self) -> list[float]:
+        """The labels that are not missing, after all rows were read."""
+        return [value for value in self.values if not isnan(value)]
+
+    @cached_property
+    def is_graded(self) -> bool:
+        """Whether a label is another number than 0 and 1."""
+        return not {0.0, 1.0}.issuperset(self.grades)
 
 
 @dataclass
@@ -210,8 +219,8 @@ class SampleReader:
             except RolloutError as error:
                 labels.errors.add(error, place())
                 label = None
-            values.append(MISSING if label is None else int(label))
-        is_labelled = keep or values.count(MISSING) < len(values)
+            values.append(nan if label is None else float(label))
+        is_labelled = keep or not all(map(isnan, values))
         for labels, value in zip(self.samples.labels, values, strict=True):
             if is_labelled:
                 labels.values.append(value)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from rag_rewards.calibration.claims import claim_statements, read_claim
+from rag_rewards.calibration.orders import TextOrders, orders_of
 from rag_rewards.calibration.samples import Result, RowBatch, valid
 from rag_rewards.errors import (
     BackendError,
@@ -116,12 +117,18 @@ class MetricScores:
         return results
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecipeScores:
-    """A score of a recipe: `correct`, `reward` or a component."""
+    """A score of a recipe: `correct`, `reward` or a component.
+
+    `orders` are the responses that a judge has graded in several orders of their group, and `rows`
+    is the number of rows so far.
+    """
 
     scorer: Scorer
     score: str
+    orders: list[TextOrders] = field(default_factory=list)
+    rows: int = 0
 
     @classmethod
     def of(cls, scorer: Scorer, score: str | None) -> RecipeScores:
@@ -151,6 +158,11 @@ class RecipeScores:
         for group, problem in zip(chunk.groups or (), chunk.problems, strict=bool(chunk.groups)):
             for at in group if problem else ():
                 rows[at] = GroupError(problem)
+        rows = self.scorer.gather(rows, chunk.groups)
+        if chunk.groups:
+            own = orders_of(self.scorer, rows, chunk.groups)
+            self.orders.extend(text._replace(row=self.rows + text.row) for text in own)
+        self.rows += len(rows)
         results = self.scorer.score_each(rows, chunk.groups)
         return [r if isinstance(r, RolloutError) else self._value(r) for r in results]
 

@@ -40,7 +40,8 @@ COMMANDS = {
     "score": Command(
         "Score rollouts with a recipe.",
         "score examples/arena.jsonl -o scored.jsonl --recipe arena",
-        options=f"--output --columns {_RECIPE} --keep-evidence --workers --resume {_MODELS}",
+        options=f"--output --columns {_RECIPE} --keep-evidence --workers --resume --estimate "
+        f"{_MODELS}",
     ),
     "recipes": Command(
         "List the recipes, or describe one of them.", "recipes arena", "recipes [OPTIONS] [NAME]"

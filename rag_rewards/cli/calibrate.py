@@ -13,7 +13,9 @@ from rich.text import Text
 
 from rag_rewards.calibration.calibrate import calibrate as compare_with_labels
 from rag_rewards.calibration.calibrate import write_calibration
+from rag_rewards.calibration.graded import GradedReport
 from rag_rewards.calibration.options import AgreementOptions
+from rag_rewards.calibration.orders import OrderReport
 from rag_rewards.calibration.report import Calibration, Cost, Pair, ScoreReport, as_json
 from rag_rewards.calibration.threshold_file import ThresholdFile
 from rag_rewards.cli.options import (
@@ -53,16 +55,17 @@ def calibrate(
 
     A score is a column, a metric, a recipe or an entailment model. The command shows Cohen's κ, the
     rates of false positives and false negatives, and the AUC, with 95% confidence intervals. A
-    false positive is a response that the score accepts and the label does not. The exit code is 3
-    if some rows are invalid or lack what a score needs.
+    false positive is a response that the score accepts and the label does not. For grades, it shows
+    κ with quadratic weights and Spearman's correlation. The exit code is 3 if some rows are invalid
+    or lack what a score needs.
 
     Parameters
     ----------
     sources
         Read rows from these files: JSON lines (.gz, .zst) or .parquet; - is standard input.
     label
-        Compare the scores with the labels in this column: true, false, 0, 1, yes, no,
-        correct or incorrect. Repeatable.
+        Compare the scores with the labels in this column: true, false, 0, 1, yes, no, correct,
+        incorrect, or grades, which are other numbers. Repeatable.
     column
         Use the numbers in this column as a score, such as `judge_score` or `scores.judge`.
         Repeatable.
@@ -99,10 +102,13 @@ def print_calibration(console: Console, calibration: Calibration) -> None:
     print_errors(console, calibration.errors)
     for labels in calibration.labels:
         counts = f"{labels.yes:,} yes, {labels.no:,} no, {labels.missing:,} without a label"
+        if labels.grades:
+            counts = f"{labels.grades:,} grades, {labels.missing:,} without a grade"
         console.print(Text.assemble((plain(labels.label), "bold"), f"   {counts}"))
         print_errors(console, labels.errors)
     reports = calibration.scores
-    console.print(_score_table(reports, with_label=len(calibration.labels) > 1))
+    if reports:
+        console.print(_score_table(reports, with_label=len(calibration.labels) > 1))
     for report in reports:
         print_errors(console, report.errors, report.score)
         for reason in _reasons(report):
@@ -110,10 +116,12 @@ def print_calibration(console: Console, calibration: Calibration) -> None:
     for labels in calibration.labels:
         own = [report for report in reports if report.label == labels.label]
         suffix = f", label {labels.label}" if len(calibration.labels) > 1 else ""
-        for name in own[0].by:
+        for name in own[0].by if own else ():
             console.print(_subset_table(own, name, suffix))
     if len(reports) == 1 and reports[0].reliability.bins:
         console.print(_reliability_table(reports[0]))
+    _print_graded(console, calibration.graded)
+    _print_orders(console, calibration.orders)
     _print_pairs(console, "labels", calibration.label_pairs)
     _print_pairs(console, "scores", calibration.score_pairs)
     _print_cost(console, calibration.cost_per_1000)
@@ -193,6 +201,40 @@ def _reliability_table(report: ScoreReport) -> Table:
         ends = f"{each.low:.1f}", f"{each.high:.1f}"
         table.add_row(*ends, f"{each.mean_score:.3f}", f"{each.yes_share:.3f}", f"{each.rows:,}")
     return table
+
+
+def _print_graded(console: Console, reports: Sequence[GradedReport]) -> None:
+    """Print the agreement with grades, of all rows and of each subset."""
+    if not reports:
+        return
+    columns = ("score", "grades", "rows of", "κ, quadratic weights", "Spearman", "rows")
+    table = titled_table("agreement with grades", columns, columns[3:])
+    for report in reports:
+        print_errors(console, report.errors, report.score)
+        label = report.label
+        if report.scale:
+            label += " from {:g} to {:g}".format(*report.scale)
+        names = [Text(plain(report.score), style="cyan"), Text(plain(label))]
+        parts = {"all": report.all}
+        for name, subsets in report.by.items():
+            parts |= {f"{name} {subset}": figures for subset, figures in subsets.items()}
+        for part, figures in parts.items():
+            cells = _with_interval(figures.kappa), _with_interval(figures.spearman)
+            table.add_row(*names, Text(plain(part)), *cells, f"{figures.rows:,}")
+            names = [Text(""), Text("")]
+    console.print(table)
+
+
+def _print_orders(console: Console, reports: Sequence[OrderReport]) -> None:
+    """Print the spread and the position bias of the grades of groups."""
+    if not reports:
+        return
+    columns = ("component", "spread between orders", "first to last position", "responses")
+    table = titled_table("grades in several orders", columns, columns[1:])
+    for report in reports:
+        cells = _with_interval(report.spread), _with_interval(report.position_bias)
+        table.add_row(Text(plain(report.component)), *cells, f"{report.texts:,}")
+    console.print(table)
 
 
 def _print_pairs(console: Console, what: str, pairs: Sequence[Pair]) -> None:

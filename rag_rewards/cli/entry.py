@@ -127,16 +127,9 @@ _FLAGS = {"form": "--format", "name": "--id", "passes": "--pass"}
 """The options whose names differ from those in Python."""
 MODEL_SETTINGS = frozenset(
     (
-        "nli_profile",
-        *("dtype", "adapter", "token_budget", "truncate", "nli_tokenizer", "judge_retries"),
-        *(
-            "judge_checks",
-            "judge_templates",
-            "document_form",
-            "document_separator",
-            "prompt_template",
-            "generator",
-        ),
+        *("dtype", "adapter", "generator", "tokenizer", "token_budget", "truncate"),
+        *("nli_profile", "nli_tokenizer", "judge_retries", "judge_templates", "judge_checks"),
+        *("document_form", "document_separator", "prompt_template"),
     )
 )
 """The fields of `ModelSettings`, whose module takes time to import."""

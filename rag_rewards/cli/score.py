@@ -23,17 +23,24 @@ from rag_rewards.cli.options import (
     OptionalOutput,
     Recipe,
 )
-from rag_rewards.cli.output import console, print_messages, shows_progress
+from rag_rewards.cli.output import console, print_json, print_messages, shows_progress
 from rag_rewards.errors import plain
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.report.plain import summary
 from rag_rewards.report.progress import ProgressBar, judge_usage
-from rag_rewards.scoring.options import OnOutput, RunOptions, ScoreOptions, ScoringRun
+from rag_rewards.scoring.options import (
+    EstimateOptions,
+    OnOutput,
+    RunOptions,
+    ScoreOptions,
+    ScoringRun,
+)
 from rag_rewards.scoring.ray_cluster import RayOptions
 from rag_rewards.scoring.score_file import score_file
 
 ALL_SCORED, STOPPED, SOME_IN_ERROR = 0, 2, 3
 RUN_DEFAULTS = RunOptions()
+ESTIMATE_DEFAULTS = EstimateOptions()
 
 
 def score(
@@ -46,6 +53,7 @@ def score(
         bool | None, Parameter(negative="--jsonl", show_default=False, group=FILES)
     ] = None,
     run: Annotated[RunOptions, Parameter(name="*", group=FILES)] = RUN_DEFAULTS,
+    estimate: Annotated[EstimateOptions, Parameter(name="*")] = ESTIMATE_DEFAULTS,
     recipe: Recipe = RECIPE_DEFAULTS,
     grouping: Grouping = GROUP_DEFAULTS,
     models: Models = MODEL_DEFAULTS,
@@ -76,6 +84,8 @@ def score(
         **vars(run),
         **vars(grouping),
     )
+    if estimate.estimate:
+        return _estimate(recipe.spec(), options, estimate, as_json=table is False)
     run_score = partial(_run, recipe.spec(), options)
     if as_table:
         from rag_rewards.report.score_tables import TableRow, print_scores, table_rows
@@ -89,6 +99,36 @@ def score(
     if result.stopped_by:
         return STOPPED
     return SOME_IN_ERROR if result.totals.errors else ALL_SCORED
+
+
+def _estimate(
+    spec: RecipeSpec, options: ScoreOptions, prices: EstimateOptions, *, as_json: bool
+) -> int:
+    """Print the work of the models, and return the exit code."""
+    from rag_rewards.report.terminal import titled_table
+    from rag_rewards.scoring.estimate import estimate_file
+
+    estimate = estimate_file(spec, options, prices)
+    if as_json:
+        print_json(estimate)
+        return SOME_IN_ERROR if estimate.errors else ALL_SCORED
+    columns = ("model", "requests", "prompt tokens", "completion tokens")
+    table = titled_table(f"estimate for {estimate.rows:,} rows", columns, columns[1:])
+    for kind, work in estimate.work.items():
+        counts = (work.requests, work.prompt_tokens, work.completion_tokens)
+        table.add_row(kind, *(f"{count:,}" for count in counts))
+    out = console(110)
+    if estimate.work:
+        out.print(table)
+        own = "those of the policy are from its tokenizer" if estimate.exact else "for all models"
+        out.print(f"tokens are characters / 4 ({own}); no model was called", highlight=False)
+    else:
+        out.print(f"no requests for {estimate.rows:,} rows", highlight=False)
+    if estimate.cost is not None:
+        out.print(f"cost of the judge: {estimate.cost:,.4f}", highlight=False)
+    if estimate.errors:
+        out.print(f"{estimate.errors:,} rows cannot be scored", style="red", highlight=False)
+    return SOME_IN_ERROR if estimate.errors else ALL_SCORED
 
 
 def _run(spec: RecipeSpec, options: ScoreOptions, on_output: OnOutput | None = None) -> ScoringRun:

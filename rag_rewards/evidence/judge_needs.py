@@ -210,12 +210,24 @@ class GroupGrades:
         verdict = rollout.verdict(self.component)
         if not isinstance(verdict, dict) or not self.is_stored(rollout):
             return None
-        path = f"verdicts.{self.component}"
-        grade = _grade(verdict.get("grade"), f"{path}.grade")
-        orders = verdict.get("orders")
-        orders = orders if isinstance(orders, tuple) else (grade,)
-        grades = [_grade(each, f"{path}.orders[{i}]") for i, each in enumerate(orders)]
-        return grade, max(grades, default=0.0) - min(grades, default=0.0)
+        grade = _grade(verdict.get("grade"), f"verdicts.{self.component}.grade")
+        grades = self.stored_orders(rollout)
+        return grade, max(grades) - min(grades) if grades else 0.0
+
+    def stored_orders(self, rollout: Rollout) -> list[float]:
+        """Return the grades in the orders of the evidence, none for that of another group."""
+        verdict = rollout.verdict(self.component)
+        if not isinstance(verdict, dict) or not self.is_stored(rollout):
+            return []
+        orders = verdict.get("orders", ())
+        if not isinstance(orders, tuple):
+            return []
+        path = f"verdicts.{self.component}.orders"
+        return [_grade(each, f"{path}[{i}]") for i, each in enumerate(orders)]
+
+    def positions(self, number: int) -> dict[str, int]:
+        """Return the position of each text in the order of this number, from 0."""
+        return {text: position for position, text in enumerate(self._order(number))}
 
 
 def _digest(text: str) -> bytes:

@@ -347,15 +347,18 @@ YES = frozenset(("yes", "y", "true", "1", "correct"))
 NO = frozenset(("no", "n", "false", "0", "incorrect"))
 
 
-def label_of(value: Any, threshold: float | None, column: str) -> bool | None:
-    """Return the label yes or no of a value, or None if the label is missing.
+def label_of(value: Any, threshold: float | None, column: str) -> bool | float | None:
+    """Return the label yes or no of a value, its grade, or None if the label is missing.
 
     A label is a boolean, 0 or 1, or a text such as "yes", "no", "true", "false", "correct" or
-    "incorrect". A missing value, null and an empty text are a missing label. With a threshold, a
-    number is the label yes if it is at least the threshold. Raises RowError for any other value.
+    "incorrect". A missing value, null and an empty text are a missing label. Another number is a
+    grade; with a threshold, it is the label yes if it is at least the threshold. Raises RowError
+    for any other value.
 
     >>> label_of("Yes", None, "human"), label_of(3, 3.5, "human"), label_of("", None, "human")
     (True, False, None)
+    >>> label_of("4", None, "human")
+    4.0
     """
     text = value.strip().casefold() if isinstance(value, str) else None
     if value is None or text == "":
@@ -369,10 +372,10 @@ def label_of(value: Any, threshold: float | None, column: str) -> bool | None:
         return number == 1
     if text is not None and text in YES | NO:
         return text in YES
-    wanted = "true, false, 0, 1, yes, no, correct, incorrect"
-    wanted += " or a number" if threshold is not None else ""
-    fix = "; use --label-threshold for graded labels" if number is not None else ""
-    raise RowError(f"expected a label ({wanted}), found {shorten(repr(value), 60)}{fix}", column)
+    if number is not None:
+        return number
+    wanted = "true, false, yes, no, correct, incorrect or a number"
+    raise RowError(f"expected a label ({wanted}), found {shorten(repr(value), 60)}", column)
 
 
 def _number(value: Any) -> float | None:

@@ -71,8 +71,6 @@ class ModelChoice:
     """Policy that provides log-probabilities and answers: a folder or the URL of a server."""
     backend: str | None = None
     """Library that runs the policy: transformers (the default), vllm or sglang."""
-    tokenizer: str | None = None
-    """Folder of the tokenizer, for a policy on a server."""
     device: str | None = None
     """Device of local models, such as cpu or cuda. The default is a GPU if there is one."""
     nli: str | None = None
@@ -109,6 +107,8 @@ class ModelSettings:
     """Model that answers from documents or sections, such as a frozen one: a folder, or the URL of
     a server of `backend` (default vllm). Without it, the policy answers. A run without a policy
     reads its tokenizer from `tokenizer`, if that is set."""
+    tokenizer: str | None = None
+    """Folder of the tokenizer, for a policy on a server."""
     token_budget: int | None = None
     """Maximum number of tokens in a batch. A smaller number needs less memory."""
     truncate: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -133,6 +134,32 @@ class ScoreOptions(GroupOptions, RunOptions):
         if self.output_format == "parts":
             return join(str(self.output), "part-*.errors.jsonl")
         return with_suffix(str(self.output), ".errors.jsonl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions:
+    """Whether `score` estimates its cost in place of scoring, and the prices.
+
+    Raises OptionError for a price that is negative or infinite, or without `estimate`.
+    """
+
+    estimate: bool = False
+    """Print the requests and tokens that the models would need, with a cost if there are prices.
+    No model is called, and nothing is written."""
+    price_in: float | None = None
+    """Price of 1,000,000 prompt tokens of the judge, for --estimate."""
+    price_out: float | None = None
+    """Price of 1,000,000 completion tokens of the judge, for --estimate."""
+
+    def __post_init__(self) -> None:
+        for name in ("price_in", "price_out"):
+            price = getattr(self, name)
+            if price is None:
+                continue
+            if not self.estimate:
+                raise OptionError(f"{{{name}}} is for an estimate: set {{estimate}}")
+            if not (math.isfinite(price) and price >= 0):
+                raise OptionError(f"{{{name}}} must be at least 0, found {{price}}", price=price)
 
 
 class Progress(AbstractContextManager["Progress"], Protocol):

@@ -74,15 +74,18 @@ def test_labels(value, threshold, label):
     assert label_of(value, threshold, "human") is label
 
 
+@pytest.mark.parametrize(("value", "grade"), [(3, 3.0), ("0.5", 0.5), (-1, -1.0)])
+def test_grades(value, grade):
+    assert label_of(value, None, "human") == grade
+
+
 @pytest.mark.parametrize(
     ("value", "threshold", "message"),
     [
-        (3, None, "human: expected a label .*, found 3; use --label-threshold"),
-        ("0.5", None, "found '0.5'; use --label-threshold"),
         (
             "maybe",
             None,
-            r"human: expected a label \(.*yes, no, correct, incorrect\), found 'maybe'",
+            r"human: expected a label \(.*yes, no, correct, incorrect or a number\), found 'maybe'",
         ),
         ("good", 3, r"incorrect or a number\), found 'good'"),
         ([1], None, r"found \[1\]"),

@@ -231,15 +231,11 @@ def test_graded_labels(cli, write):
     options = ["-l", "human", "-c", "score", "--label-threshold", "3.5"]
     result = calibrate_json(cli, path, *options)
     assert (result["labels"][0]["yes"], values(only(result)["all"])[0]) == (2, 1.0)
-    refused = calibrate_json(cli, path, *options[:-2], code=3)
-    assert refused["labels"][0]["errors"][0] == {
-        "type": "RowError",
-        "path": "human",
-        "count": 3,
-        "first": "line 1: human: expected a label (true, false, 0, 1, yes, no, correct, "
-        "incorrect), found 4; use --label-threshold for graded labels",
-        "unit": "row",
-    }
+    graded = calibrate_json(cli, path, *options[:-2])
+    assert (graded["labels"][0]["grades"], graded["scores"]) == (4, [])
+    assert graded["graded"][0]["scale"] == [1, 4]
+    unreadable = calibrate_json(cli, write([row(0.9, 4), row(0.1, "good")]), *options, code=3)
+    assert unreadable["labels"][0]["errors"][0]["first"].endswith("or a number), found 'good'")
 
 
 def test_two_columns_of_labels(cli):

@@ -55,7 +55,7 @@ WRITTEN: dict[str, tuple[str, ...]] = {
 }
 """The options of each command that name a file to write."""
 TEXT = (
-    *("--columns", "--base", "--model", "--backend", "--device", "--tokenizer", "--nli"),
+    *("--columns", "--base", "--model", "--backend", "--device", "--nli"),
     *("--similarity", "--judge", "--judge-model", "--document-form", "--document-separator"),
     *("--ray-address", "--format", "--start", "--metrics", "--by", "--label", "--column"),
     *("--score", "--id", "--title", "--host", "TRAINER", "--policy"),

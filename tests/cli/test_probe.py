@@ -456,7 +456,7 @@ def test_sampling_from_a_server(cli, write, model, tmp_path, kind):
 
     out = tmp_path / "out.jsonl"
     with {"vllm": AnyToken, "sglang": SglangDouble}[kind]() as server:
-        more = {"--backend": kind, "--tokenizer": model}
+        more = {"--backend": kind, "--set": f"models.tokenizer={model}"}
         ran = cli(
             *("probe", write([question("a")]), "-o", out),
             *sampling_options(server.url, samples=5, **more),

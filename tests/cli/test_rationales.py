@@ -315,7 +315,7 @@ def test_rationales_of_a_server(cli, write, model, tmp_path):
 
     out = tmp_path / "out.jsonl"
     with AnyToken() as server:
-        more = ("--model", server.url, "--backend", "vllm", "--tokenizer", model)
+        more = ("--model", server.url, "--backend", "vllm", "--set", f"models.tokenizer={model}")
         ran = cli("select", write([question()]), "-o", out, *STYLE, *more, *SHORT)
     assert len(read_rows(tmp_path / "out.jsonl.samples.jsonl")) == 9
     assert ran.code in (0, 2)
