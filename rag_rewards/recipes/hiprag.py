@@ -140,8 +140,8 @@ HIPRAG = RecipeDefinition(
     deviations=(
         "good steps are divided by all steps, as in the paper; the released code divides by the "
         "searches, and without one adds the whole bonus",
-        "the judge answers the query of a step itself; in the released code, the policy answers it "
-        "without a search, and a judge compares this answer with the conclusion",
+        "with unaided.by=judge, the judge answers the query of a step itself; in the released "
+        "code, the policy does, and a judge compares its answer with the conclusion",
         "a judge that fails leaves the rollout unscored; the released code counts the step as good",
         "results are in the tags of the dialect, not in <context>; no section may be empty",
     ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from rag_rewards.evidence.judge_needs import VerdictNeed
-from rag_rewards.evidence.needs import Need
+from rag_rewards.evidence.needs import GeneratedAnswerNeed, Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search import (
@@ -27,6 +27,8 @@ from rag_rewards.turns.order import closed_words
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 _CODE = "HiPRAG, released code at 3e64036: qa_em_format.py"
+_ANSWER_TOKENS = 256
+"""The number of tokens of the generator's answer to a query."""
 
 SEARCHED_TASK = """\
 You check whether a search was needed. An agent wrote the query in the question, read the results \
@@ -36,6 +38,14 @@ How to decide:
 - First answer the query from your own general knowledge, without the conclusion.
 - Score 0 if your answer and the conclusion state the same: the search was not needed.
 - Score 1 if you do not know the answer, or if the conclusion states something else."""
+COMPARED_TASK = """\
+You check whether a search was needed. An agent searched with the query in the question and wrote \
+the response as its conclusion. The accepted answer is what its model answers without a search.
+
+How to decide:
+- Compare the two, not with what you know: the accepted answer can be wrong.
+- Score 0 if both state the same in substance: the search was not needed.
+- Score 1 if they state something else, or if the accepted answer leaves the query open."""
 UNSEARCHED_TASK = """\
 You check one step of an agent that reasoned without a search. You get its reasoning and its \
 conclusion, and you decide whether it should have searched.
@@ -143,6 +153,15 @@ class StepComponents:
             key="distinct_steps",
         ),
     ] = False
+    unaided_by: Annotated[
+        Literal["judge", "generator"],
+        about(
+            "who answers the query of a step without a search; judge: the judge itself; generator: "
+            "the generator or the policy, and the judge compares its answer with the conclusion",
+            f"{_CODE}: generator; ours: judge, which needs no other model",
+            key="unaided.by",
+        ),
+    ] = "judge"
     max_steps: Annotated[
         int,
         about(
@@ -162,9 +181,23 @@ class StepComponents:
         if not self._outcome(rollout, run, GoldForms(self.answer.normalize))[0]:
             return []
         steps = read_steps(run, self.max_steps)
-        return [
-            VerdictNeed(_component(i), (_question(rollout, steps[i]),)) for i in self._judged(steps)
-        ]
+        needs = (self._step_needs(rollout, i, steps[i]) for i in self._judged(steps))
+        return [need for own in needs for need in own]
+
+    def _step_needs(self, rollout: Rollout, i: int, step: Step) -> list[Need]:
+        """Return the verdict on a step, and before it the answer of the generator that it reads."""
+        verdict = VerdictNeed(_component(i), (_question(rollout, step),))
+        if self.unaided_by == "judge" or step.query is None or verdict.is_met(rollout):
+            return [verdict]
+        message = ("user", f"Answer the question, or say what you know about it: {step.query}")
+        answer = GeneratedAnswerNeed(_component(i), (message,), 1.0, _ANSWER_TOKENS)
+        if not answer.is_met(rollout):
+            return [answer]
+        gold = (answer.read(rollout),)
+        question = JudgeQuestion(
+            "searched_step", step.query, step.conclusion, gold, task=COMPARED_TASK
+        )
+        return [answer, VerdictNeed(_component(i), (question,))]
 
     @property
     def is_decided(self) -> bool:

@@ -13,7 +13,7 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.rewards.steps import read_steps
-from rag_rewards.testing import TableJudge
+from rag_rewards.testing import TableJudge, TablePolicy
 
 PAGE = {"id": "a", "text": "Ada was born in Bergen."}
 
@@ -157,6 +157,22 @@ def test_questions():
     assert all(question.task for question in asked)
     assert informed.verdicts == {"step:1": 1, "step:2": 1}
     assert score(informed).value == pytest.approx(1.4)
+
+
+def test_the_generator_answers_the_query_without_a_search():
+    judge = TableJudge(lambda question: int(question.gold != ("Bergen",)))
+    models = Models(generator=TablePolicy(texts=lambda prompt: "Bergen"), judge=judge)
+    built = recipe("hiprag", {"unaided.by": "generator"})
+    each = row(step("In Bergen.", "town of Ada"), step("Ada."), verdicts={})
+    [informed] = Gatherer(models).gather_sync(built, [each])
+    assert informed.generated_answers == {"step:1": "Bergen"}
+    asked = {q.kind: (q.question, q.response, q.gold) for q in judge.requests}
+    assert asked["searched_step"] == ("town of Ada", "In Bergen.", ("Bergen",))
+    assert informed.verdicts == {"step:1": 0, "step:2": 1}
+    assert built([informed])[0].value == pytest.approx(1.2)
+    [need] = built.needs(row(step("In Bergen.", "town of Ada"), verdicts={}))
+    assert "town of Ada" in need.messages[0][1]
+    assert all(each.is_met(informed) for each in built.needs(informed))
 
 
 @pytest.mark.parametrize("each", [row(step(), answer="Ben", verdicts={}), row("a", verdicts={})])
