@@ -231,10 +231,12 @@ EQUATIONS = {
     "rlcr": lambda c: (c["format"] * (1 + c["accuracy"]) + c["calibration"]) / 2,
     "rag-env": lambda c: (
         c["outcome"] * (1 + 0.3 * c["citation"] + 0.2 * c["brevity"]) + 0.3 * c["hit"]
+    ),
     "hiprag": lambda c: (
         0.8 * c["outcome"]
         + 0.2 * c["format"]
         + 0.4 * c["outcome"] * c["format"] * (c["steps"] or 0)
+    ),
     "stepsearch": lambda c: (
         c["answer"]
         + 0.618 * (c["search_keys"] or 0)

@@ -40,7 +40,18 @@ NO_POLICY = [name for name, trainer in WITH_SCRIPT.items() if not trainer.passes
 """Trainers that pass no model to a reward, so that `init` requires `--model`."""
 NO_TOOLS = [name for name, trainer in WITH_SCRIPT.items() if trainer.search == "none"]
 """Trainers whose script generates one response without tools."""
-SEARCHES = ("search-r1", "autorefine", "ikea", "stepsearch", "igpo", "carr", "dr-tulu", "rag-env", "hiprag", "s3")
+SEARCHES = (
+    "search-r1",
+    "autorefine",
+    "ikea",
+    "stepsearch",
+    "igpo",
+    "carr",
+    "dr-tulu",
+    "rag-env",
+    "hiprag",
+    "s3",
+)
 """The recipes whose policy searches."""
 PARSERS = {
     ".py": lambda text: compile(text, "file", "exec"),

@@ -249,9 +249,7 @@ def test_values_in_the_script_of_trl(cli, tmp_path, name):
         if each.arg not in setup
     }
     expected = {TRL[field]: value for field, value in PAPERS[name].items() if field in TRL}
-    if name in ("search-r1", "hiprag"):  # 500 tokens are those of one turn
-}
-    if name in ("search-r1", "s3"):  # 500 tokens are those of one turn
+    if name in ("search-r1", "hiprag", "s3"):  # 500 tokens are those of one turn
         expected["max_completion_length"] = SEARCH_TOKENS
     assert written.items() >= expected.items()
     own_advantages = (
