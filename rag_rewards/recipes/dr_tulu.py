@@ -1,9 +1,8 @@
 """DR Tulu: a report with citations as tags, graded by a rubric that can evolve with the policy.
 
 Traps of the released code, which this recipe does not have: of a citation with several ids, only
-the last one counts, since each id replaces the entry of the one before; and the asynchronous
-precision looks for "Fully supported" in the reply to a prompt that asks for "Relevant" or
-"Unrelevant", so that it is always 0, as is then the F1 of every claim.
+the last one counts; and the asynchronous precision looks for "Fully supported" in the reply to a
+prompt that asks for "Relevant" or "Unrelevant", so that it and the F1 of every claim are always 0.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PROMPT = Prompt(
     "times, and reason inside <think> and </think> before each search. Then write the report "
     "inside <answer> and </answer>. Put each claim that rests on a result between citation tags "
     'with the id of the result, as in <cite id="a1b2">claim</cite>, with several ids separated by '
-    "commas. Cite only results that your searches returned.",
+    "commas. Cite only results of your searches.",
 )
 
 
@@ -45,13 +44,11 @@ class Weights:
     rubric: Annotated[float, about("weight of the rubric", f"{_REWARD}; .6 without citations")] = (
         0.5
     )
-    citation: Annotated[
-        float, about("weight of the citations; 0: no claim is judged", f"{_REWARD}; 0 without them")
-    ] = 0.2
+    citation: Annotated[float, about("weight of citations; 0: none is judged", _REWARD)] = 0.2
     format: Annotated[float, about("weight of the format", _REWARD)] = 0.2
-    searches: Annotated[
-        float, about("weight of the number of searches", f"{_REWARD}; .2 without citations")
-    ] = 0.1
+    searches: Annotated[float, about("weight of searches", f"{_REWARD}; .2 without citations")] = (
+        0.1
+    )
 
 
 def dr_tulu(
@@ -105,21 +102,12 @@ DR_TULU = RecipeDefinition(
         "format": ReportFormat(),
         "searches": SearchCount(),
     },
-    sources={
-        "rubric.best": f"{_CODE}: rubric_utils.py",
-        "rubric.clip": _REWARD,
-        "rubric.documents": f"{_CODE}: rubric_utils.py",
-        "rubric.reads": _REWARD,
-    },
+    sources={f"rubric.{key}": _REWARD for key in ("best", "clip", "documents", "reads")},
     build=dr_tulu,
     fields=("rubric", "turns", "verdicts.rubric", "verdicts.citation"),
     components=(
         ComponentInfo("rubric", "weighted mean of the grades; faults are below 0", None),
-        ComponentInfo(
-            "citation",
-            "0.6·(mean F1 of the claims) + 0.4·(share of the cited ids that exist); missing with "
-            "weights.citation=0",
-        ),
+        ComponentInfo("citation", "0.6·(mean F1 of the claims) + 0.4·(share of ids that exist)"),
         ComponentInfo("format", "0.5·[answer] + 0.3·[citation] + 0.2·[query]"),
         ComponentInfo("searches", "number of searches divided by 3, at most 1"),
         ComponentInfo("malformed", "sum of the penalties of malformed turns", None, 0.0),
@@ -154,8 +142,7 @@ DR_TULU = RecipeDefinition(
         "a judge grades the support of a claim once, and precision follows from it; the released "
         "code asks about both, and its asynchronous precision is always 0",
         "the claims are those of the answer; the released code also reads thinking and results",
-        "a judge that fails leaves the rollout unscored; the released code counts it as 0",
-        "criteria share a call, and weights have any sum; the released code divides by at least 1",
+        "a failed judge leaves the rollout unscored, not at 0; weights may sum to less than 1",
         "adaptive criteria are those of the row; the released code lets a language model write "
         "them, and leaves some out only from the next step on",
     ),

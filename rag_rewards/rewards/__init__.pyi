@@ -21,6 +21,7 @@ from rag_rewards.rewards.correctness import token_f1 as token_f1
 from rag_rewards.rewards.document_relevance import Relevance as Relevance
 from rag_rewards.rewards.document_relevance import relevance as relevance
 from rag_rewards.rewards.document_relevance import relevance_ids as relevance_ids
+from rag_rewards.rewards.dr_tulu import CitedClaims as CitedClaims
 from rag_rewards.rewards.evidence import Lengths as Lengths
 from rag_rewards.rewards.evidence import MaskedAnswer as MaskedAnswer
 from rag_rewards.rewards.evidence import RelativeLength as RelativeLength
@@ -40,7 +41,9 @@ from rag_rewards.rewards.length import length_cost as length_cost
 from rag_rewards.rewards.length import repetition_cost as repetition_cost
 from rag_rewards.rewards.refusal import RefusalDetector as RefusalDetector
 from rag_rewards.rewards.refusal import refusal_reward as refusal_reward
+from rag_rewards.rewards.rubric import EvolvingRubric as EvolvingRubric
 from rag_rewards.rewards.rubric import Rubric as Rubric
+from rag_rewards.rewards.rubric import ValidCitation as ValidCitation
 from rag_rewards.rewards.rubric import rubric_value as rubric_value
 from rag_rewards.rewards.truthfulness import Outcome as Outcome
 from rag_rewards.rewards.truthfulness import Reasoning as Reasoning

@@ -13,7 +13,7 @@ from rag_rewards.evidence.judge_needs import GradesNeed
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import Choice, JudgeQuestion
 from rag_rewards.reward import RolloutReward
-from rag_rewards.rewards.correctness import f1_of
+from rag_rewards.rewards.claims import mean_claim_f1
 from rag_rewards.rewards.search import details_of
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
@@ -37,8 +37,7 @@ def citation_value(scores: list[tuple[float, float]], valid: float) -> float:
     >>> round(citation_value([(1.0, 0.5), (0.0, 0.0)], 1.0), 3)
     0.6
     """
-    f1s = [f1_of(precision, recall) for precision, recall in scores]
-    return 0.6 * (sum(f1s) / len(f1s) if f1s else 0.0) + 0.4 * valid
+    return 0.6 * mean_claim_f1(scores) + 0.4 * valid
 
 
 def format_value(answered: bool, cited: bool, searched: bool) -> float:

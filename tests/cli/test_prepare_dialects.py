@@ -107,10 +107,15 @@ def test_errors_name_the_option_and_the_fix(cli, source, tmp_path, options, word
 def test_rubrics_and_search_keys_of_the_rows_are_passed_on(cli, tmp_path, trainer):
     path = tmp_path / "rows.jsonl"
     out = tmp_path / ("out.parquet" if trainer == "verl" else "out.jsonl")
-    path.write_text(json.dumps(ROW | {"rubrics": ["<E0> is a river."]}))
+    given = {
+        "rubrics": ["<E0> is a river."],
+        "rubric": [{"criterion": "Names the river.", "weight": 2.0}, {"max_words": 9}],
+    }
+    path.write_text(json.dumps(ROW | given))
     for name, field, other in (
         ("carr", "rubrics", "search_keys"),
         ("stepsearch", "search_keys", "rubrics"),
+        ("rubric", "rubric", "rubrics"),
     ):
         result = cli("prepare", "rows", path, "-o", out, "-r", name, "-t", trainer, code=0)
         assert "written without" not in result.err
@@ -122,7 +127,7 @@ def test_rubrics_and_search_keys_of_the_rows_are_passed_on(cli, tmp_path, traine
         else:
             row = json.loads(out.read_text())
             row = json.loads(row["label"]) if trainer == "openrlhf" else row
-        assert row[field] == {"rubrics": ["<E0> is a river."]}.get(field, ROW.get(field))
+        assert row[field] == given.get(field, ROW.get(field))
         assert other not in row
         out.unlink()
 

@@ -18,6 +18,8 @@ RULES: dict[str, dict[str, Any]] = {
 }
 """Settings with which no judge decides on the answer."""
 BY_CITATIONS = ("ground-grpo", "ground-grpo-stage1")
+BY_GRADES = ("rubric", "ruler", "dr-tulu")
+"""Recipes that compare no answer with the gold answers."""
 ANSWERS = {
     "Paris": ("right", "equal"),
     "Paris or Rome": ("undecided", "or, rome"),
@@ -25,7 +27,9 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in BY_CITATIONS])
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if name not in (*BY_CITATIONS, *BY_GRADES)]
+)
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_the_details_contain_the_decision(name: str, answer: str) -> None:
     hardened = recipe(name, RULES.get(name, {}), hardened=True)
@@ -45,8 +49,8 @@ def test_the_default_profile_states_no_decision(name: str) -> None:
     assert "decision" not in score.details
 
 
-@pytest.mark.parametrize("name", BY_CITATIONS)
-def test_recipes_that_read_citations_decide_on_no_answer(name: str) -> None:
+@pytest.mark.parametrize("name", [*BY_CITATIONS, *BY_GRADES])
+def test_other_recipes_decide_on_no_answer(name: str) -> None:
     assert not recipe(name, hardened=True).decides_answers
 
 
