@@ -53,8 +53,8 @@ class FromDocuments:
         """Return the chat about a rollout. By default, it shows the documents before any search."""
         return self.messages(rollout, first_documents(rollout))
 
-    def details(self, rollout: Rollout) -> dict[str, Any]:
-        """Return what was read from the rollout, as details of a score."""
+    def details(self, rollout: Rollout, answer: str) -> dict[str, Any]:
+        """Return what was read from the rollout, with the generated answer, for details."""
         return {}
 
 
@@ -67,8 +67,8 @@ class FromSelection(FromDocuments):
     def __call__(self, rollout: Rollout) -> Messages:
         return self.messages(rollout, selected_documents(rollout, self.reading))
 
-    def details(self, rollout: Rollout) -> dict[str, Any]:
-        return details_of(rollout.trajectory(self.reading), None, {})
+    def details(self, rollout: Rollout, answer: str) -> dict[str, Any]:
+        return details_of(rollout.trajectory(self.reading), answer, {})
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def selected_documents(rollout: Rollout, reading: Reading = READING) -> list[Doc
     """
     turns = rollout.trajectory(reading).turns
     first = first_documents(rollout)
-    blocks = [dict(zip(rollout.labels, first, strict=False))]
+    blocks = [dict(zip(rollout.labels, first, strict=True)) if first else {}]
     blocks += [{str(n): each for n, each in enumerate(turn.results or (), 1)} for turn in turns]
     selected: list[Document] = []
     others: list[Document] = []
@@ -235,5 +235,6 @@ class GeneratedAnswer:
         # The answer of the component with the name of the comparison is the one that is decided.
         if self.name != self.answer.name:
             decision = {}
-        details = {**self.chat.details(rollout), f"{self.name}_answer": text.strip(), **decision}
-        return Score(value, details=details)
+        answer = text.strip()
+        details = self.chat.details(rollout, answer) or {f"{self.name}_answer": answer}
+        return Score(value, details=details | decision)

@@ -250,6 +250,34 @@ def test_masked_answers_come_from_the_model_in_training(tmp_path: Any) -> None:
     assert components[by_evidence]["lear/answer_rationale"] < 0.5
 
 
+def test_the_model_in_training_is_the_generator(tmp_path: Any) -> None:
+    text = "<think>Paris</think><long_answer>Seine</long_answer><answer>Seine</answer>"
+    influences = []
+    for gold in ("Seine", None):
+        model, tokenizer = wordy()
+        prompt = rr.RECIPES["canoe"].prompt
+        shown = rr.Rollout(response="", question="Which river?", documents=("Seine",))
+        content = prompt.messages(shown)[0]["content"]
+        chat = f"<|start|>user\n{content}<|im_end|>\n<|start|>assistant\n"
+        answer = greedy(model, tokenizer, chat, 6) if gold is None else gold
+        reward = RecordingReward("canoe", settings={"decode.max_tokens": 6})
+        run = trainer(
+            tmp_path,
+            reward,
+            model=model,
+            tokenizer=tokenizer,
+            train_dataset=rows(1).map(
+                lambda row, answer=answer: {"question": "Which river?", "answers": [answer]}
+            ),
+            rollout_func=says(text, "no idea"),
+            args={"max_steps": 1},
+        )
+        reward.bind(run)
+        run.train()
+        influences.append(run.state.log_history[0]["canoe/influence"])
+    assert influences == [0.0, 0.5]
+
+
 def test_adapters_are_part_of_the_policy(tmp_path: Any) -> None:
     from peft import LoraConfig
 
