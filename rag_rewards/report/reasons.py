@@ -32,6 +32,8 @@ def reason(rollout: Rollout, score: Score, no_spread: str = "") -> str:
         reasons = [_UNREADABLE]
     if score.components.get("format") == 0.0:
         reasons.append("wrong format")
+    if fault := score.details.get("invalid"):
+        reasons.append(f"invalid: {fault}")
     if rollout.finish_reason == "length":
         reasons.append("cut at the length limit")
     if score.value == 0 and no_spread:

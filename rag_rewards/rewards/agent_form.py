@@ -9,6 +9,7 @@ from typing import Literal
 from rag_rewards.reward import RolloutReward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
+from rag_rewards.turns.dialects import THINK
 from rag_rewards.turns.order import is_balanced, is_well_formed
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
@@ -65,6 +66,8 @@ def boundary_reward(
 class AgentForm(RolloutReward):
     """Whether a rollout is valid, 1 or 0. Only the words of the policy are read.
 
+    The detail `invalid` states why a rollout is not valid.
+
     Components: `valid`; `searches`, the number of searches; and `tools`, 1 if the policy searched
     and wrote a section <python>, else 0.
 
@@ -81,19 +84,26 @@ class AgentForm(RolloutReward):
 
     def score(self, rollout: Rollout) -> Score:
         run = rollout.trajectory(self.reading)
-        valid = float(self._is_valid(run))
+        fault = self._fault(run)
+        valid = float(not fault)
         has_code = any("</python>" in turn.text for turn in run.turns)
         tools = float(has_code and run.searches > 0)
-        return Score(valid, {"valid": valid, "searches": float(run.searches), "tools": tools})
+        components = {"valid": valid, "searches": float(run.searches), "tools": tools}
+        return Score(valid, components, details={"invalid": fault} if fault else {})
 
-    def _is_valid(self, run: Trajectory) -> bool:
+    def _fault(self, run: Trajectory) -> str:
+        """Return why a rollout is not valid; "" if it is."""
         if self.rule == "order":
-            return is_well_formed(run)
+            return "" if is_well_formed(run) else "another order of the tags"
         if self.rule == "balance":
-            return run.answer is not None and is_balanced(run)
+            if run.answer is None:
+                return "no answer"
+            return "" if is_balanced(run) else "a tag opens more or less often than it closes"
         words = [turn.text for turn in run.turns]
-        thinks = any(turn.reasoning for turn in run.turns) or all(
-            any(tag in text for text in words) for tag in ("<think>", "</think>")
-        )
-        is_read = all(_REJECTED.isdisjoint(turn.malformed) for turn in run.turns)
-        return thinks and is_read and not any(map(_BRACKETS.search, words))
+        has_tags = all(any(tag in text for text in words) for tag in THINK)
+        if not has_tags and not any(turn.reasoning for turn in run.turns):
+            return "no thinking"
+        if not all(_REJECTED.isdisjoint(turn.malformed) for turn in run.turns):
+            return "an action that cannot be read"
+        is_beside = any(map(_BRACKETS.search, words))
+        return "a bracket beside the name of a tag" if is_beside else ""

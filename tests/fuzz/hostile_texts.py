@@ -31,6 +31,7 @@ REPEATED = {
     "capital tags": "<THINK><ANSWER>",
     "closing tags": "</answer></think>",
     "searches": "<search>a</search>",
+    "notes": "<refine>a</refine><refine>",
     "results": "<search>a</search><information>Doc 1(Title: T) b</information>",
     "open results": "<search>a</search><information>(",
     "tool calls": '<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>',

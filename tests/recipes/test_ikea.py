@@ -33,18 +33,20 @@ def test_the_table(searches, text):
 
 
 @pytest.mark.parametrize(
-    "turns",
+    ("turns", "fault"),
     [
-        [answer("Paris")],
-        ["I think.</think>" + answer("Paris")],
-        [THOUGHT, last("Paris")],
-        [THOUGHT + "<search>q", last("Paris")],
-        [THOUGHT + "(search for it)" + answer("Paris")],
-        ["<think>See [answer].</think>" + answer("Paris")],
+        ([answer("Paris")], "no thinking"),
+        (["I think.</think>" + answer("Paris")], "no thinking"),
+        ([THOUGHT, last("Paris")], "an action"),
+        ([THOUGHT + "<search>q", last("Paris")], "an action"),
+        ([THOUGHT + "(search for it)" + answer("Paris")], "a bracket"),
+        (["<think>See [answer].</think>" + answer("Paris")], "a bracket"),
     ],
 )
-def test_invalid_rollouts(turns):
-    assert score(*turns).value == -1.0
+def test_invalid_rollouts(turns, fault):
+    result = score(*turns)
+    assert result.value == -1.0
+    assert result.details["invalid"].startswith(fault)
     assert score(*turns, **{"boundary.invalid": -0.5}).value == -0.5
 
 
