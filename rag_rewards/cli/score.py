@@ -120,8 +120,8 @@ def _estimate(
     out = console(110)
     if estimate.work:
         out.print(table)
-        own = "those of the policy are from its tokenizer" if estimate.exact else "for all models"
-        out.print(f"tokens are characters / 4 ({own}); no model was called", highlight=False)
+        own = f", except those of {' and '.join(estimate.exact)}" if estimate.exact else ""
+        out.print(f"tokens are characters / 4{own}; no model was called", highlight=False)
     else:
         out.print(f"no requests for {estimate.rows:,} rows", highlight=False)
     if estimate.cost is not None:

@@ -10,16 +10,18 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import (
+    Entities,
     EntityQuestion,
     GenerateAnswer,
     GenerateRequest,
-    Judge,
     JudgeQuestion,
     Models,
     ScoreAnswer,
@@ -34,17 +36,18 @@ from rag_rewards.models.checked_judge import CheckedJudge, planted
 from rag_rewards.models.judge_prompts import entity_messages, judge_messages, read_templates
 from rag_rewards.models.local_models import resolve_tokenizer
 from rag_rewards.models.model_options import ModelOptions
+from rag_rewards.models.verdict_cache import Verdicts
 from rag_rewards.rows import Chunk
 from rag_rewards.scorer import PromptOptions, Scorer
 from rag_rewards.scoring.options import EstimateOptions, ScoreOptions
 from rag_rewards.testing import (
     CodePoints,
     TableContradiction,
-    TableJudge,
     TablePolicy,
     TableSimilarity,
 )
 
+Messages = list[dict[str, str]]
 CHARACTERS_PER_TOKEN = 4
 _EXPLANATION = "x" * 100
 """The length of a short sentence, which a judge writes before its score."""
@@ -70,22 +73,23 @@ class Estimate(msgspec.Struct, kw_only=True):
     rows, errors  number of rows, and of those that cannot be scored, whatever a model answers
     work          the work by kind of model
     cost          cost of the tokens of the judge; None without prices
-    exact         whether the tokens of the policy are those of its tokenizer
+    exact         the kinds of models whose tokens are those of their tokenizer
     """
 
     rows: int
     errors: int
     work: dict[str, Work]
     cost: float | None
-    exact: bool
+    exact: list[str]
 
 
 def estimate_file(recipe: RecipeSource, options: ScoreOptions, prices: EstimateOptions) -> Estimate:
     """Return the requests and tokens of a run. No model is called, and nothing is written.
 
-    Equal requests of a batch count once, and with a cache, equal questions to the judge of the
-    whole file. Questions that depend on verdicts count as if all verdicts were the best ones.
-    Tokens are characters / 4, except those of a policy whose tokenizer is on this machine.
+    Equal requests of a batch count once. With a cache, equal questions to the judge count once in
+    the whole file, and not at all if the cache of this judge has the verdict. Questions that depend
+    on verdicts count as if all verdicts were the best ones. Tokens are characters / 4, except those
+    of a policy whose tokenizer is on this machine.
 
     Raises UsageError for an invalid recipe, file or template.
     """
@@ -115,7 +119,7 @@ def estimate_file(recipe: RecipeSource, options: ScoreOptions, prices: EstimateO
         errors=errors,
         work={kind: each for kind, each in work.items() if each.requests},
         cost=price / 1e6 if has_price else None,
-        exact=models.policy.exact,
+        exact=models.exact,
     )
 
 
@@ -127,22 +131,19 @@ class _CountedModels:
 
     def __init__(self, options: ModelOptions, *, hardened: bool) -> None:
         checks = {"always": True, "never": False}.get(options.judge_checks, hardened)
-        templates = options.judge_templates
-        self.judge = _CountedJudge(
-            marked=checks,
-            templates=read_templates(templates) if templates else {},
-            has_cache=options.judge_cache is not None,
-        )
-        self.policy = _CountedPolicy(_tokenizer(options))
+        self.judge = _CountedJudge(options, marked=checks)
+        self._policies = {"policy": _CountedPolicy(_tokenizer(options.tokenizer, options.model))}
+        if options.generator:
+            self._policies["generator"] = _CountedPolicy(_tokenizer(None, options.generator))
         self._pairs = {"entailment": Work(), "similarity": Work()}
-        judge: Judge = TableJudge(self.judge.verdict, entities=self.judge.names)
         self._entailment = TableContradiction(self._pair("entailment", 0.0))
         self._similarity = TableSimilarity(self._pair("similarity", 0.0))
-        self._tables: list[Any] = [judge, self._entailment, self._similarity, self.policy]
+        self._tables: list[Any] = [self._entailment, self._similarity, *self._policies.values()]
         self.models = Models(
-            policy=self.policy,
+            policy=self._policies["policy"],
+            generator=self._policies.get("generator"),
             entailment=self._entailment,
-            judge=CheckedJudge(judge) if checks else judge,
+            judge=CheckedJudge(self.judge) if checks else self.judge,
             similarity=self._similarity,
         )
 
@@ -163,11 +164,15 @@ class _CountedModels:
     @property
     def work(self) -> dict[str, Work]:
         """The work by kind of model, in tokens."""
-        characters = {"judge": self.judge.work, **self._pairs}
-        if not self.policy.exact:
-            characters["policy"] = self.policy.work
-        work = {kind: _in_tokens(each) for kind, each in characters.items()}
-        return {"policy": self.policy.work} | work
+        work = {kind: each.work for kind, each in self._policies.items() if each.exact}
+        characters = {kind: each.work for kind, each in self._policies.items() if not each.exact}
+        characters |= {"judge": self.judge.work, **self._pairs}
+        return work | {kind: _in_tokens(each) for kind, each in characters.items()}
+
+    @property
+    def exact(self) -> list[str]:
+        """The kinds of models whose tokenizer is on this machine."""
+        return [kind for kind, policy in self._policies.items() if policy.exact]
 
 
 def _in_tokens(work: Work) -> Work:
@@ -175,11 +180,11 @@ def _in_tokens(work: Work) -> Work:
     return Work(work.requests, *(math.ceil(each / CHARACTERS_PER_TOKEN) for each in counts))
 
 
-def _tokenizer(options: ModelOptions) -> Tokenizer | None:
-    """Return the tokenizer of the policy, None if it is not on this machine."""
-    if options.tokenizer is None and not (options.model and os.path.isdir(options.model)):
+def _tokenizer(folder: str | None, model: str | None) -> Tokenizer | None:
+    """Return a tokenizer, or that of a model; None if it is not on this machine."""
+    if folder is None and not (model and os.path.isdir(model)):
         return None
-    return resolve_tokenizer(options.tokenizer, options.model)
+    return resolve_tokenizer(folder, model)
 
 
 class _CountedJudge:
@@ -188,45 +193,90 @@ class _CountedJudge:
     known  the answers to planted questions of the checks
     """
 
-    def __init__(self, *, marked: bool, templates: Mapping[str, Any], has_cache: bool) -> None:
+    fingerprint = "estimate"
+
+    def __init__(self, options: ModelOptions, *, marked: bool) -> None:
         self.work = Work()
         self.known: dict[JudgeQuestion, tuple[int, ...]] = {}
-        self._marked, self._templates, self._has_cache = marked, templates, has_cache
-        self._cached: set[int] = set()
+        self._marked = marked
+        templates = options.judge_templates
+        self._templates = read_templates(templates) if templates else {}
+        self._cache = _Cache(options, marked=marked) if options.judge_cache else None
 
-    def verdict(self, question: JudgeQuestion) -> Verdict | Exception:
-        template = self._templates.get(question.kind)
-        try:
-            messages = judge_messages(question, marked=self._marked, template=template)
-        except UsageError as error:  # the error of this question, as with a real judge
-            return error
-        values = self.known.get(question, (1,) * (question.items or 1))
-        reply: dict[str, Any] = {"explanation": _EXPLANATION}
-        if question.items:
-            reply["scores"] = {str(i): value for i, value in enumerate(values, 1)}
-        else:
-            reply["score"] = values[0]
-        self._count(messages, reply)
-        if self._marked and (canary := planted(question, values if question.items else values[0])):
-            self.known[canary.question] = canary.expected
-        return values if question.items else values[0]
+    async def judge(self, questions: Sequence[JudgeQuestion]) -> list[Verdict | Exception]:
+        messages: list[Messages | Exception] = []
+        for question in questions:
+            template = self._templates.get(question.kind)
+            try:
+                messages.append(judge_messages(question, marked=self._marked, template=template))
+            except UsageError as error:  # the error of this question, as with a real judge
+                messages.append(error)
+        values = [self.known.get(each, (1,) * (each.items or 1)) for each in questions]
+        replies = [
+            {"explanation": _EXPLANATION, "scores": {str(i): v for i, v in enumerate(own, 1)}}
+            for own in values
+        ]
+        self._count(questions, messages, replies)
+        answers: list[Verdict | Exception] = []
+        for question, own, texts in zip(questions, values, messages, strict=True):
+            verdict = own if question.items else own[0]
+            answers.append(texts if isinstance(texts, Exception) else verdict)
+            if self._marked and (canary := planted(question, verdict)):
+                self.known[canary.question] = canary.expected
+        return answers
 
-    def names(self, question: EntityQuestion) -> dict[str, str | None]:
-        names: dict[str, str | None] = {name: f"{_NAME} {name}" for name in question.placeholders}
-        self._count(entity_messages(question, marked=self._marked), names)
-        return names
+    async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]:
+        names = [{name: f"{_NAME} {name}" for name in each.placeholders} for each in questions]
+        messages = [entity_messages(each, marked=self._marked) for each in questions]
+        self._count(questions, messages, names)
+        return [*names]
 
-    def _count(self, messages: Sequence[Mapping[str, str]], reply: Mapping[str, Any]) -> None:
-        texts = tuple(each["content"] for each in messages)
-        if self._has_cache:
-            key = hash(texts)
-            if key in self._cached:
-                return
-            self._cached.add(key)
-        self.work.requests += 1
-        self.work.prompt_tokens += sum(map(len, texts))
+    def _count(
+        self,
+        questions: Sequence[Any],
+        messages: Sequence[Messages | Exception],
+        replies: Sequence[Mapping[str, Any]],
+    ) -> None:
+        cached = self._cache.find(questions) if self._cache else set()
         code = {"code": _CODE} if self._marked else {}
-        self.work.completion_tokens += len(json.dumps({**reply, **code}))
+        for question, texts, reply in zip(questions, messages, replies, strict=True):
+            if not isinstance(texts, Exception) and question not in cached:
+                self.work.requests += 1
+                self.work.prompt_tokens += sum(len(each["content"]) for each in texts)
+                self.work.completion_tokens += len(json.dumps({**reply, **code}))
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class _Cache:
+    """The questions that a run with a cache does not send: those in its file, and repeated ones."""
+
+    def __init__(self, options: ModelOptions, *, marked: bool) -> None:
+        self._seen: set[int] = set()
+        self._path = options.judge_cache or ""
+        self._judge: Any = None
+        if options.judge and os.path.exists(self._path):
+            judge = replace(options, judge_checks="always" if marked else "never").load_judge()
+            self._judge = getattr(judge, "inner", judge)
+
+    def find(self, questions: Sequence[Any]) -> set[Any]:
+        """Return the questions that are in the cache, and add the others to it."""
+        digests = {question: hash(question) for question in questions}
+        found = {question for question, digest in digests.items() if digest in self._seen}
+        self._seen.update(digests.values())
+        return found | self._stored([each for each in digests if each not in found])
+
+    def _stored(self, questions: Sequence[Any]) -> set[Any]:
+        if self._judge is None:
+            return set()
+        keys = {}
+        for question in questions:
+            with contextlib.suppress(UsageError):  # it is not sent
+                keys[question] = self._judge.cache_keys(question)
+        with contextlib.closing(Verdicts(self._path)) as file:
+            stored = dict(file.get(chain.from_iterable(keys.values())))
+        return {question for question, own in keys.items() if stored.keys() >= set(own)}
 
 
 class _CountedPolicy(TablePolicy):

@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 from judge_server import JudgeServer, Reply, Request
 
+from rag_rewards.testing import CodePoints
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CRITERIA = [{"criterion": f"The response names river {i}."} for i in range(3)]
 ROWS = [
@@ -73,13 +75,18 @@ def test_the_estimate_equals_a_run(cli, write, tmp_path, options, requests):
     assert estimate["cost"] == price / 1e6
 
 
-def test_equal_questions_of_the_file_count_once_with_a_cache(cli, write, monkeypatch):
+def test_equal_questions_of_the_file_count_once_with_a_cache(cli, write, tmp_path, monkeypatch):
+    pytest.importorskip("httpx")
     monkeypatch.setattr("rag_rewards.files.sources.CHUNK_ROWS", 4)
     rows = [{**row, "question": "Which river?", "group": str(i)} for i, row in enumerate(ROWS)]
     source = write([*rows, *rows])
+    with JudgeServer(best) as server:
+        judge = ("--judge", server.url, "--judge-model", "m", "--judge-cache", tmp_path / "v.db")
+        cli("score", source, "-o", tmp_path / "out.jsonl", "-r", "rubric", *judge, code=0)
+    assert estimate_json(cli, source, "-r", "rubric", *judge)["work"] == {}
     counts = [
         estimate_json(cli, source, "-r", "rubric", *cache)["work"]["judge"]["requests"]
-        for cache in ((), ("--judge-cache", "verdicts.db"))
+        for cache in ((), ("--judge-cache", tmp_path / "other.db"))
     ]
     assert counts == [14, 7]
 
@@ -98,6 +105,26 @@ def test_the_pairs_of_an_entailment_model_and_the_tokens_of_a_policy(cli):
     assert estimate_json(cli, "-", "-r", "ground-grpo", stdin=stdin)["work"] == {
         "entailment": {"requests": 2, "prompt_tokens": tokens, "completion_tokens": 0}
     }
+
+
+def test_a_tokenizer_counts_the_tokens_of_a_policy_and_the_generator_is_separate(cli, monkeypatch):
+    class Pairs(CodePoints):
+        def encode(self, text, **_):
+            return list(range(-(-len(text) // 2)))
+
+    monkeypatch.setattr("rag_rewards.scoring.estimate.resolve_tokenizer", lambda *_: Pairs())
+    lines = (EXAMPLES / "s3.jsonl").read_text().splitlines()
+    rows = [json.loads(line) | {"generated_answers": None} for line in lines]
+    stdin = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    command = ("-", "-r", "s3", "--set")
+    plain = estimate_json(cli, *command, "models.tokenizer=null", stdin=stdin)
+    exact = estimate_json(cli, *command, "models.tokenizer=folder", stdin=stdin)
+    own = estimate_json(cli, *command, "models.generator=http://host:1", stdin=stdin)
+    assert (plain["exact"], exact["exact"], own["exact"]) == ([], ["policy"], [])
+    assert own["work"] == {"generator": plain["work"]["policy"]}
+    characters = 4 * plain["work"]["policy"]["prompt_tokens"]
+    assert characters / 2 - 4 <= exact["work"]["policy"]["prompt_tokens"] <= characters / 2 + 4
+    assert exact["work"]["policy"]["completion_tokens"] == 3 * 256
 
 
 def test_the_table_has_equal_bytes_and_states_how_tokens_are_counted(cli, write, tmp_path):

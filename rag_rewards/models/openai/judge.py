@@ -241,7 +241,7 @@ class OpenAIJudge:
         keys: dict[_Question, list[bytes]] = {}
         for question in dict.fromkeys(questions):
             try:
-                keys[question] = [self._key(question, i) for i in range(len(self._temperatures))]
+                keys[question] = self.cache_keys(question)
             except UsageError as error:
                 answers[question] = error
         async with self._caches.use() as cache:
@@ -314,6 +314,10 @@ class OpenAIJudge:
         body = {**self._constant_fields, "messages": messages}
         temperature = self._temperatures[vote]
         return body if temperature is None else {**body, "temperature": temperature}
+
+    def cache_keys(self, question: _Question) -> list[bytes]:
+        """Return the keys of the votes on a question in the cache. Raises UsageError."""
+        return [self._key(question, vote) for vote in range(len(self._temperatures))]
 
     def _key(self, question: _Question, vote: int) -> bytes:
         return cache_key(prompt=PROMPT_VERSION, vote=vote, request=self._body(question, vote))
