@@ -9,7 +9,6 @@ from typing import Any
 from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.evidence.contexts import Contexts
 from rag_rewards.evidence.gather import run_coroutine
-from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.evidence.needs import LogProbsNeed
 from rag_rewards.evidence.protocols import Judge, JudgeQuestion, Verdict
 from rag_rewards.recipe_object import Recipe
@@ -73,8 +72,7 @@ def _questions(recipes: Sequence[Recipe]) -> Iterator[JudgeQuestion]:
             except RolloutError:
                 continue
             for need in needs:
-                if isinstance(need, VerdictNeed):
-                    yield from need.questions
+                yield from (each for each in need.requests if isinstance(each, JudgeQuestion))
 
 
 def check_rows(

@@ -178,14 +178,21 @@ class Gatherer:
         for kind in kinds:
             if (model := getattr(self.models, kind.model_kind)) is None:
                 continue
-            jobs = [
-                Job(need.requests, [i], partial(outcomes.store, i, need), need.path, need.combine)
-                for i, own in needs_of_type(needs, kind).items()
-                for need in own
-                if need.requests
-            ]
             if kind is GroupGradesNeed:
                 jobs = list(_group_jobs(needs, outcomes, places))
+            else:
+                jobs = [
+                    Job(
+                        each.requests,
+                        [i],
+                        partial(outcomes.store, i, each),
+                        each.path,
+                        each.combine,
+                    )
+                    for i, own in needs_of_type(needs, kind).items()
+                    for each in own
+                    if each.requests
+                ]
             count = len(await exchange(partial(kind.call, model), jobs, outcomes))
             if kind.model_kind == "judge":
                 self.usage.verdicts += count

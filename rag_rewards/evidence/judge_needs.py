@@ -102,8 +102,8 @@ class GradesNeed(Need):
 
 def _checked(questions: Sequence[JudgeQuestion], results: Sequence[Any]) -> list[Any]:
     """Return the verdicts on questions, an error in place of one that is not of their form."""
-    checked: list[Any] = list(results)
-    for i, (question, result) in enumerate(zip(questions, results, strict=True)):
+    checked = [tuple(each) if isinstance(each, list) else each for each in results]
+    for i, (question, result) in enumerate(zip(questions, checked, strict=True)):
         if not isinstance(result, BaseException):
             try:
                 question.check(result)
@@ -144,6 +144,11 @@ class GroupGradesNeed(Need):
     @property
     def part_name(self) -> str:
         return self.component
+
+    @property
+    def requests(self) -> tuple[JudgeQuestion, ...]:
+        """The question about the response alone, as an example of those about its group."""
+        return (self.question,)
 
     def value(self, rollout: Rollout) -> dict[str, Any] | None:
         """Return the grade, None if it has no group. The members show whether it is theirs."""

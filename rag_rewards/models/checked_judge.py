@@ -187,7 +187,7 @@ class CheckedJudge:
         """Return the planted question that checks a verdict, or None."""
         if self._canaries == "off":
             return None
-        is_checked = question.items or self._canaries == "all" or is_suspicious(question)
+        is_checked = question.is_graded or self._canaries == "all" or is_suspicious(question)
         return planted(question, verdict) if is_checked or self._in_sample(question) else None
 
     def _in_sample(self, question: JudgeQuestion) -> bool:
@@ -303,11 +303,13 @@ def planted_question(question: JudgeQuestion, verdict: int) -> JudgeQuestion | N
                 further document that states it: 1
     consistent  the response with a sentence that a further document contradicts: 0; a planted
                 response with a further document that states it: 1
+    support     as supported, with three further claims, so that most of it has no support
+    needless    the part with a planted fact, which needs a citation: 0
 
     Returns None for other combinations: no text can make a response right.
     """
     names = _names(question)
-    if question.kind in ("supported", "consistent"):
+    if question.kind in ("supported", "support", "consistent", "needless"):
         return _planted_fact(question, verdict, names)
     if verdict == 1:
         return None
@@ -317,13 +319,19 @@ def planted_question(question: JudgeQuestion, verdict: int) -> JudgeQuestion | N
     return replace(question, question=f"In which year did {next(names)} found {next(names)}?")
 
 
-def _planted_fact(question: JudgeQuestion, verdict: int, names: Iterator[str]) -> JudgeQuestion:
+def _planted_fact(
+    question: JudgeQuestion, verdict: int, names: Iterator[str]
+) -> JudgeQuestion | None:
     person, place, other = next(names), next(names), next(names)
     fact = f"{person} was born in {place}."
+    if question.kind == "needless" and verdict == 1:
+        return None
     if verdict == 1:
         return replace(question, response=fact, documents=(*question.documents, fact))
     response = f"{question.response}\n{person} was born in {other}."
-    if question.kind == "supported":
+    if question.kind == "support":
+        response += f"\n{person} left {place}.\n{next(names)} taught {person}."
+    if question.kind != "consistent":
         return replace(question, response=response)
     return replace(question, response=response, documents=(*question.documents, fact))
 

@@ -282,7 +282,19 @@ def test_reasoning_without_a_reference_gets_another_question() -> None:
     assert planted.response == question.response
 
 
-@pytest.mark.parametrize("kind", ["supported", "consistent"])
+def test_planted_questions_about_citations() -> None:
+    """Most of the claim has no support, and the part states a fact."""
+    support = planted_question(replace(CLAIM, kind="support"), 0)
+    assert support is not None
+    assert support.documents == CLAIM.documents
+    assert len(support.response.splitlines()) == 4
+    needless = planted_question(replace(CLAIM, kind="needless"), 0)
+    assert needless is not None
+    assert needless.response.startswith(f"{CLAIM.response}\n")
+    assert planted_question(replace(CLAIM, kind="needless"), 1) is None
+
+
+@pytest.mark.parametrize("kind", ["supported", "support", "consistent"])
 def test_a_planted_fact_is_stated_by_a_planted_document(kind: str) -> None:
     question = JudgeQuestion(kind, "q", "claim", (), ("one",))  # type: ignore[arg-type]
     planted = planted_question(question, 1)

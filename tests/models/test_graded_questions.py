@@ -230,9 +230,9 @@ def test_invalid_templates_are_errors(tmp_path: Path, content: str, message: str
 
 
 def test_a_question_with_a_task_needs_no_known_kind() -> None:
-    question = JudgeQuestion("needless", "q", "r", task="Decide whether the search was needless.")
+    question = JudgeQuestion("taste", "q", "r", task="Decide whether it tastes good.")
     assert judge_messages(question)[0]["content"].startswith("Decide whether")
-    with pytest.raises(UsageError, match="unknown kind of judge question 'needless'"):
+    with pytest.raises(UsageError, match="unknown kind of judge question 'taste'"):
         judge_messages(replace(question, task=""))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from hashlib import blake2b
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.models.judge_answers import parse_verdict
 from rag_rewards.models.judge_prompts import _code, _plain, judge_messages
+from rag_rewards.models.judge_tasks import PROMPT_VERSION
 
 GRADED = {
     "accuracy": "prediction",
@@ -101,6 +103,25 @@ def test_the_system_message_is_the_same_for_all_questions_of_a_kind(kind):
     assert f"<{GRADED[kind]}-CODE>" in one
     assert '"score": S}' in one
     assert "{{" not in one
+
+
+DIGESTS = {
+    "accuracy": "eac949413fd453d4",
+    "outcome": "018ebe67851394ee",
+    "reasoning": "2df6aa7fec701f70",
+    "supported": "485396c7ea07d0bc",
+    "consistent": "3ef8b16e0ac7b98d",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_messages_change_only_with_the_version_of_the_prompt(kind):
+    """Otherwise, verdicts in caches would be requested again, and signatures would be wrong."""
+    question = make_question(kind=kind, documents=("a", "b"), query_time="2024")
+    options = [(swapped, marked) for swapped in (False, True) for marked in (False, True)]
+    chats = [judge_messages(replace(question, swapped=s), marked=m) for s, m in options]
+    digest = blake2b(json.dumps(chats).encode(), digest_size=8).hexdigest()
+    assert (PROMPT_VERSION, digest) == ("1", DIGESTS[kind])
 
 
 RULES = {

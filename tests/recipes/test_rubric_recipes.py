@@ -118,7 +118,7 @@ def test_one_command_from_a_yaml_file_to_rewards(tmp_path):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     files = [str(tmp_path / name) for name in ("rows.jsonl", "rubric.yaml", "scored.jsonl")]
     with JudgeServer(reply) as server:
-        models = ["--judge", server.url, "--judge-model", "m", "--judge-cache", str(tmp_path / "c")]
+        models = ["--judge", server.url, "--judge-model", "m"]
         with pytest.raises(SystemExit) as ended:
             main(["score", files[0], "--config", files[1], "-o", files[2], *models])
     assert not ended.value.code
