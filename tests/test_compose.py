@@ -34,7 +34,7 @@ from rag_rewards import (
 )
 from rag_rewards.compose import AllOnes, Mapped, min_max
 from rag_rewards.evidence.judge_needs import VerdictNeed
-from rag_rewards.reward import Component, Composite, CorrectOf, walk
+from rag_rewards.reward import Component, Composite, CorrectOf, is_reward, walk
 from rag_rewards.rewards import AnswerMatch, Format, Reasoning
 from rag_rewards.text.sections import Tags
 
@@ -600,3 +600,9 @@ def test_compositions_pickle_and_compare(reward):
 def test_an_empty_batch():
     for reward in (Sum(((1.0, a),)), GroupMinMax(a), GroupAdvantage(a), Mean((a,))):
         assert scores(reward, []) == []
+
+
+def test_a_reward_is_recognized_as_by_its_protocol():
+    named = AnswerMatch("named")
+    for value in (named, weighted((1, named)), AnswerMatch, len, 1.0, None, "reward", [named]):
+        assert is_reward(value) == isinstance(value, Reward), value

@@ -69,7 +69,8 @@ def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
 def _check_evidence(rollout: Rollout) -> None:
     """Raise EvidenceError for NaN and Infinity in evidence, which JSON cannot contain."""
     for field in EVIDENCE_FIELDS:
-        if (fault := _infinite(getattr(rollout, field))) is not None:
+        evidence = getattr(rollout, field)
+        if evidence is not None and (fault := _infinite(evidence)) is not None:
             path, value = fault
             raise EvidenceError(f"not a finite number: {value}", f"{field}{path}")
 
@@ -78,17 +79,20 @@ def _infinite(value: Any) -> tuple[str, float] | None:
     """Return the path and the value of the first number that is not finite, else None."""
     if isinstance(value, float):
         return None if math.isfinite(value) else ("", value)
+    items: Iterable[tuple[Any, Any]]
     if isinstance(value, (tuple, list)):
-        items: Iterable[tuple[str, Any]] = ((f"[{i}]", each) for i, each in enumerate(value))
-    elif isinstance(value, Mapping):
-        items = ((f".{name}", each) for name, each in value.items())
+        form, items = "[{}]", enumerate(value)
     elif isinstance(value, msgspec.Struct):
-        items = ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+        form, items = ".{}", ((name, getattr(value, name)) for name in value.__struct_fields__)
+    elif isinstance(value, Mapping):
+        form, items = ".{}", value.items()
     else:
         return None
-    for step, each in items:
+    for key, each in items:
+        if each is None or (type(each) is float and math.isfinite(each)):
+            continue  # nearly all values, without a call
         if (fault := _infinite(each)) is not None:
-            return step + fault[0], fault[1]
+            return form.format(key) + fault[0], fault[1]
     return None
 
 
