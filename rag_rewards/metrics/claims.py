@@ -11,7 +11,7 @@ from typing import Any
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.metric import AnswerCache, Gauge, MetricBase
-from rag_rewards.rewards.claims import CheckedBy, Claims, ClaimsBy, Premises
+from rag_rewards.rewards.claims import CheckedBy, Claims, ClaimsBy, ClaimsIn, Premises
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
@@ -53,6 +53,7 @@ class Faithfulness(_ClaimMetric):
     a claim are counted as `empty` and left out. Source: RAGAS (arXiv 2309.15217), section 3.
     """
 
+    claims_in: ClaimsIn = "answer"
     claims_by: ClaimsBy = "statements"
     checked_by: CheckedBy = "nli"
     threshold: float = 0.5
@@ -68,6 +69,7 @@ class Faithfulness(_ClaimMetric):
     def reward(self) -> Claims:
         return Claims(
             "faithfulness",
+            claims_in=self.claims_in,
             claims_by=self.claims_by,
             checked_by=self.checked_by,
             threshold=self.threshold,
@@ -91,6 +93,7 @@ class Attribution(_ClaimMetric):
     counted as `empty` and left out. Source: ALCE (arXiv 2305.14627), section 3, per response.
     """
 
+    claims_in: ClaimsIn = "answer"
     checked_by: CheckedBy = "nli"
     threshold: float = 0.5
     max_citations: int = 3
@@ -113,6 +116,7 @@ class Attribution(_ClaimMetric):
     def reward(self) -> Claims:
         return Claims(
             "f1",
+            claims_in=self.claims_in,
             checked_by=self.checked_by,
             threshold=self.threshold,
             max_citations=self.max_citations,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple
 
 from rag_rewards.errors import DataError, EvidenceError, SettingError
@@ -27,8 +28,10 @@ Supports = Callable[[int, Sequence[str]], bool]
 Measure = Literal["faithfulness", "precision", "recall", "f1", "mean_f1"]
 CheckedBy = Literal["nli", "judge"]
 ClaimsBy = Literal["statements", "judge"]
+ClaimsIn = Literal["answer", "response"]
 Premises = Literal["together", "each"]
 ANSWER = Tags(("answer",))
+_TAG = re.compile(r"</?[a-z_]{1,30}>")
 _CLAIMS_OF_STATEMENT, _MAX_CLAIMS = 3, 100  # that a judge can list
 
 
@@ -162,10 +165,9 @@ def faithfulness(supported: Sequence[bool]) -> float:
 class Claims(RolloutReward):
     """The share of the claims of a response that the documents support, or its citations.
 
-    The claims are the statements of the answer section, or of the response without its thinking.
-    With measure=faithfulness, all documents count for each claim. The other measures are those of
-    `citation_scores` and `mean_claim_f1`; without citations they are 0. A model of entailments or a
-    judge checks the claims.
+    The claims are statements of the answer. With measure=faithfulness, all documents count for each
+    claim. The other measures are those of `citation_scores` and `mean_claim_f1`; without citations
+    they are 0. A model of entailments or a judge checks the claims.
 
     A response that copies documents is faithful: combine the reward with one of the answer. Raises
     DataError for a row without documents or without evidence. Range 0 to 1, or `empty`. Sources:
@@ -180,6 +182,14 @@ class Claims(RolloutReward):
             "RAGAS, section 3; ALCE, section 3; DR Tulu",
         ),
     ] = "faithfulness"
+    claims_in: Annotated[
+        ClaimsIn,
+        about(
+            "text with the claims; answer: the answer section, or the response without its "
+            "thinking if there is none; response: always the response without its thinking",
+            "ours",
+        ),
+    ] = "answer"
     claims_by: Annotated[
         ClaimsBy,
         about(
@@ -207,6 +217,16 @@ class Claims(RolloutReward):
     max_citations: Annotated[
         int, about("number of citations of a claim that count", "ALCE, eval.py", ge=1, le=20)
     ] = 3
+    max_claims: Annotated[
+        int,
+        about(
+            "number of claims that are checked; further ones count as unsupported, so that a "
+            "response cannot raise the cost without limit",
+            "ours",
+            ge=1,
+            le=10_000,
+        ),
+    ] = 200
     repeated: Annotated[
         bool, about("count equal claims each time, and not once with all their citations", "ours")
     ] = False
@@ -248,7 +268,10 @@ class Claims(RolloutReward):
 
     def _text(self, rollout: Rollout) -> str:
         response = rollout.parsed
-        return response.cut(ANSWER).content.get("answer", response.visible)
+        answer = response.cut(ANSWER).content.get("answer")
+        if answer is None or self.claims_in == "response":
+            return _TAG.sub("\n\n", response.visible)
+        return answer
 
     def _listing(self, rollout: Rollout, count: int | None = None) -> EntitiesNeed | None:
         """Return the need of the claims that a judge lists, None without it.
@@ -337,6 +360,8 @@ class _Checker:
         return any(self._supports(at, [label]) for label in labels)
 
     def _supports(self, at: int, labels: Sequence[str]) -> bool:
+        if at >= self._reward.max_claims:
+            return False
         need = self._need(at, tuple(labels))
         self.needs[need] = None
         if not self._is_complete and not need.is_met(self._rollout):
@@ -352,4 +377,7 @@ class _Checker:
             return EntailmentNeed(premise, text)
         documents = tuple(document_of(rollout, label).premise for label in labels)
         question = JudgeQuestion("supported", rollout.question or "", text, (), documents)
-        return VerdictNeed(f"{self._reward.name}:{at + 1}[{','.join(labels)}]", (question,))
+        # The digest binds a verdict to its texts: positions differ between settings.
+        content = repr((text, documents)).encode("utf-8", "surrogatepass")
+        digest = blake2b(content, digest_size=4).hexdigest()
+        return VerdictNeed(f"{self._reward.name}:{at + 1}:{digest}", (question,))

@@ -23,6 +23,8 @@ from rag_rewards.models.judge_answers import parse_entities, parse_verdict
 from rag_rewards.models.judge_prompts import judge_messages
 from rag_rewards.models.responses import error_message, retry_after_seconds
 from rag_rewards.prompts import PromptTemplate
+from rag_rewards.rewards import Claims
+from rag_rewards.rollout import Rollout
 from rag_rewards.rows import Chunk, decode_or_error, line_id, line_key
 from rag_rewards.rows.columns import label_fields, response_prefix_of
 from rag_rewards.rows.decoding import find_fault
@@ -83,6 +85,12 @@ def citations(text):
         cited_urls(text),
         without_url_citations(text),
     )
+
+
+def claims(text):
+    rollout = Rollout(response=text, documents=("Paris is in France.", "Rome is in Italy."))
+    for measure in ("faithfulness", "f1"):
+        Claims(measure).needs(rollout)
 
 
 def agent(text):
@@ -178,6 +186,7 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
         statements(text, CITATIONS),
         statements(text, CITATIONS, items=True),
     ),
+    "claims": claims,
     "refusals": lambda text: (
         strict_refusal(text, refusal_similarity),
         trust_score_refusal(text),

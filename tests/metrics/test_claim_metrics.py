@@ -52,10 +52,16 @@ def scored(response: str, documents=DOCUMENTS, **settings):
     [
         ("p q | q r | t", {}, 2 / 3),
         ("<think>Facts t hold.</think><answer>Facts p q hold.</answer> Facts t hold.", {}, 1.0),
+        (
+            "<think>Facts t hold.</think>Facts p t hold. <answer>Facts p hold.</answer>",
+            {"claims_in": "response"},
+            0.5,
+        ),
         ("p s", {}, 1.0),  # two documents together
         ("p s", {"premises": "each"}, 0.0),
         ("p | p | p | t", {}, 0.5),  # equal claims count once
         ("p | p | p | t", {"repeated": True}, 0.75),
+        ("p | q | r | q r", {"max_claims": 2}, 0.5),  # the others count as unsupported
         ("…", {}, 0.0),
         ("…", {"empty": 0.25, "measure": "f1"}, 0.25),
         ("p q [1] | q r | t [3]", {"measure": "recall"}, 1 / 3),
@@ -155,8 +161,12 @@ def test_a_judge_checks_claims_of_several_turns():
     rollout = decode_row({"turns": turns, "question": "Which?"})
     reward = Claims(checked_by="judge")
     [informed] = Gatherer(Models(judge=TableJudge(verdict))).gather_sync(reward, [rollout])
-    assert informed.verdicts == {"claims:1[1,2]": 1, "claims:2[1,2]": 0}
+    [(first, one), (second, other)] = informed.verdicts.items()
+    assert (first[:9], one, second[:9], other) == ("claims:1:", 1, "claims:2:", 0)
     assert reward([informed])[0].value == 0.5
+    moved = {"claims:1" + second[8:]: other, "claims:2" + first[8:]: one}
+    with pytest.raises(DataError, match=r"verdicts\.claims:1:"):
+        reward([msgspec.structs.replace(informed, verdicts=moved)])
     assert {(q.kind, q.question, q.documents) for q in asked} == {
         ("supported", "Which?", ("pq", "s"))
     }

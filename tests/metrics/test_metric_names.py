@@ -36,6 +36,7 @@ SETTINGS = {
     "unclosed": st.sampled_from(["missing", "to_end"]),
     "evidence": st.sampled_from(["extract", "response"]),
     "max_words": st.none() | st.integers(1, 99),
+    "claims_in": st.sampled_from(["answer", "response"]),
     "claims_by": st.sampled_from(["statements", "judge"]),
     "checked_by": st.sampled_from(["nli", "judge"]),
     "premises": st.sampled_from(["together", "each"]),

@@ -101,3 +101,18 @@ def test_names_are_cached(tmp_path):
         first = names_of(judge_at(server, cache=path))
         assert names_of(judge_at(server, cache=path)) == first == [{"E0": "Ada", "E1": None}]
     assert len(server.requests) == 1
+
+
+def test_a_judge_lists_claims_in_the_first_vote():
+    replies = ['{"C1": "Ada Hill lived.", "C2": null}', '{"C1": "She did.", "C2": null}']
+    question = EntityQuestion("Who?", "Ada Hill lived.", (), ("C1", "C2"), "claims")
+    with JudgeServer(lambda request: Reply(replies[request.number])) as server:
+        judge = judge_at(server, votes=3, temperature=0.7)
+        assert names_of(judge, question) == [{"C1": "Ada Hill lived.", "C2": None}]
+    [request] = server.requests
+    system, user = (message["content"] for message in request.body["messages"])
+    assert '{"C1": "a claim", "C2": null}' in system
+    assert "E0" not in system
+    assert "as C1, C2. Reply with" in user
+    [marked, _] = entity_messages(question, marked=True)
+    assert '{"code": "CODE", "C1": "a claim", "C2": null}' in marked["content"]
