@@ -186,9 +186,16 @@ def _values(component: str, scores: Sequence[Score]) -> list[str]:
 
 
 def _question(row: Rollout) -> str:
-    """Return the question, its documents unless they are results of turns, and the gold answers."""
-    documents = "" if row.has_turns else _documents(row.labels, row.documents or ()) + "\n\n"
-    return f"```text\n{row.question}\n\n{documents}gold: {_gold(row)}\n```\n"
+    """Return the question, its documents unless they are results of turns, and the gold data."""
+    documents = "" if row.has_turns else _documents(row.labels, row.documents or ())
+    gold = "" if row.answers is None else f"gold: {_gold(row)}"
+    parts = (row.question or "", documents, gold, _rubric(row))
+    return "```text\n" + "\n\n".join(filter(None, parts)) + "\n```\n"
+
+
+def _rubric(row: Rollout) -> str:
+    criteria = [f"- {each.criterion} (weight {each.weight:g})" for each in row.rubric or ()]
+    return "\n".join(("rubric:", *criteria)) if criteria else ""
 
 
 def _response(row: Rollout, score: Score) -> str:
