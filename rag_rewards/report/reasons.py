@@ -82,6 +82,7 @@ def _from_details(rollout: Rollout, score: Score) -> list[str]:
     details = score.details
     return [
         *(_consistency if "consistent" in score.components else _answer)(details, score),
+        *_grades(details, score),
         *_documents(details, rollout),
         *_statements(details),
         *_likelihood(details),
@@ -113,6 +114,14 @@ def _answer(details: Any, score: Score) -> Iterator[str]:
         verdicts = {1.0: "right", 0.0: "wrong"}
         yield f"{quoted} is {verdicts.get(score.correct, f'partly right ({score.correct:.2f})')}"
         yield from _decision(details)
+
+
+def _grades(details: Any, score: Score) -> Iterator[str]:
+    """Yield the grades of a judge or of rules."""
+    if grades := details.get("criteria"):
+        yield "grades: " + ", ".join(f"{name} {grade:g}" for name, grade in grades.items())
+    if (grade := score.components.get("group")) is not None:
+        yield f"{grade:g} in comparison with the group"
 
 
 def _agrees(details: Any, correct: float) -> bool:
