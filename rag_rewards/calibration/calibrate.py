@@ -126,6 +126,8 @@ def _read(options: CalibrateOptions, sources: Sequence[Source]) -> Samples:
                 reader.read(name, opened if bar is None else _counted(opened, bar, reader))
             if reader.samples.lines == before:
                 raise UsageError(f"{name} has no rows")
+    for labels in reader.samples.labels:
+        labels.settle(is_graded=options.label_range is not None)
     return reader.samples
 
 

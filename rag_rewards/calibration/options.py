@@ -28,8 +28,9 @@ class AgreementOptions:
     label_threshold: float | None = None
     """Read a number in a column of labels as yes if it is at least this value."""
     label_range: str | None = None
-    """Scale of grades that are compared with scores from 0 to 1, as LOW:HIGH, such as 1:5. By
-    default, the lowest and the highest grade in the column are its ends."""
+    """Read the labels as grades on this scale, as LOW:HIGH, such as 1:5. By default, labels are
+    grades if most of them are numbers other than 0 and 1, and the lowest and the highest grade are
+    the ends of the scale."""
     score: str | None = None
     """Use this score of the recipe: correct, reward, or the name of a component."""
     claims: ClaimUnit | None = None
@@ -127,7 +128,11 @@ class CalibrateOptions(AgreementOptions, GroupOptions):
             raise OptionError("{score} is a score of a recipe: set {recipe}")
 
     def _check_threshold(self) -> None:
-        _ = self.scale  # raises for an invalid range
+        if self.scale and self.label_threshold is not None:
+            raise OptionError(
+                "{label_range} reads labels as grades and {label_threshold} as yes and no: use one "
+                "of them"
+            )
         rate = self.max_false_positive_rate
         if rate is not None and not 0 <= rate < 1:
             raise OptionError(

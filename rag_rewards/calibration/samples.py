@@ -18,7 +18,7 @@ import msgspec
 
 from rag_rewards.calibration.claims import claim_key, read_claim
 from rag_rewards.calibration.options import CalibrateOptions
-from rag_rewards.errors import RolloutError, UsageError, shorten
+from rag_rewards.errors import DataError, RolloutError, UsageError, shorten
 from rag_rewards.metrics.agreement import label_of
 from rag_rewards.metrics.measurement import MAX_LABELS, NO_LABEL, ErrorCounter
 from rag_rewards.rows import Chunk, ScoredRow, decode_line, line_id, line_key
@@ -26,6 +26,14 @@ from rag_rewards.rows.column_map import read_columns
 from rag_rewards.rows.line_groups import key_digest
 from rag_rewards.text.lengths import auto_length
 
+_NEITHER, _WORD, _NUMBER = range(3)
+"""Kinds of labels: 0, 1 or none; a boolean or a text; another number."""
+_GRADE_EXPECTED = "expected a number as in most rows, found {}: correct the label"
+_LABEL_EXPECTED = (
+    "expected a label yes or no as in most rows, found the number {}: correct it, or set "
+    "--label-range LOW:HIGH if the column has grades, or --label-threshold to the lowest number "
+    "that means yes"
+)
 LENGTH = "length"
 """Name of the subsets by the length of the response."""
 FILE = "file"
@@ -63,23 +71,51 @@ class ScoreSource(Protocol):
 class LabelColumn:
     """The labels of a column: a grade for each row, where no is 0 and yes is 1; NaN if missing.
 
-    `left_out` is the number of rows without a label in any column. They are not scored.
+    left_out   number of rows without a label in any column, which are not scored
+    is_graded  whether the labels are grades, after `settle`
+    kinds      the kind of each label: a word, a number other than 0 and 1, or neither
+    first      place and text of the first label of each kind
     """
 
     name: str
     values: array[float] = field(default_factory=lambda: array("d"))
     left_out: int = 0
     errors: ErrorCounter = field(default_factory=ErrorCounter)
+    is_graded: bool = False
+    kinds: bytearray = field(default_factory=bytearray)
+    first: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     @cached_property
     def grades(self) -> list[float]:
-        """The labels that are not missing, after all rows were read."""
+        """The labels that are not missing, after `settle`."""
         return [value for value in self.values if not isnan(value)]
 
-    @cached_property
-    def is_graded(self) -> bool:
-        """Whether a label is another number than 0 and 1."""
-        return not {0.0, 1.0}.issuperset(self.grades)
+    def add(self, label: bool | float | None, value: Any, place: Callable[[], str]) -> None:
+        """Append the label of a row. `value` and `place` are for messages."""
+        kind = _NEITHER
+        if label is not None:
+            kind = _WORD if isinstance(label, bool) else _NEITHER if label in (0, 1) else _NUMBER
+        if kind and kind not in self.first:
+            self.first[kind] = place(), shorten(repr(value), 60)
+        self.kinds.append(kind)
+        self.values.append(nan if label is None else float(label))
+
+    def settle(self, is_graded: bool) -> None:
+        """Decide whether the labels are grades, after all rows were read.
+
+        They are if `is_graded`, or if most of them are numbers other than 0 and 1. A word among
+        grades, or such a number among the labels yes and no, is an error of its row.
+        """
+        labels = sum(not isnan(value) for value in self.values)
+        self.is_graded = is_graded or 2 * self.kinds.count(_NUMBER) > labels
+        kind = _WORD if self.is_graded else _NUMBER
+        place, text = self.first.get(kind, ("", ""))
+        wanted = _GRADE_EXPECTED if self.is_graded else _LABEL_EXPECTED
+        error = DataError(wanted.format(text), self.name)
+        for row, other in enumerate(self.kinds):
+            if other == kind:
+                self.values[row] = nan
+                self.errors.add(error, place)
 
 
 @dataclass
@@ -211,7 +247,7 @@ class SampleReader:
 
         `place` returns the place of the row for messages, `keep` is for rows without a label.
         """
-        values = []
+        row_labels: list[bool | float | None] = []
         threshold = self._options.label_threshold
         for labels in self.samples.labels:
             try:
@@ -219,11 +255,11 @@ class SampleReader:
             except RolloutError as error:
                 labels.errors.add(error, place())
                 label = None
-            values.append(nan if label is None else float(label))
-        is_labelled = keep or not all(map(isnan, values))
-        for labels, value in zip(self.samples.labels, values, strict=True):
+            row_labels.append(label)
+        is_labelled = keep or any(label is not None for label in row_labels)
+        for labels, label in zip(self.samples.labels, row_labels, strict=True):
             if is_labelled:
-                labels.values.append(value)
+                labels.add(label, columns[labels.name], place)
             else:
                 labels.left_out += 1
         return is_labelled

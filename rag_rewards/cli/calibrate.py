@@ -111,8 +111,7 @@ def print_calibration(console: Console, calibration: Calibration) -> None:
         console.print(_score_table(reports, with_label=len(calibration.labels) > 1))
     for report in reports:
         print_errors(console, report.errors, report.score)
-        for reason in _reasons(report):
-            console.print(Text(plain(f"{report.score}: {reason}"), style="yellow"), soft_wrap=True)
+        _print_reasons(console, report.score, _reasons(report))
     for labels in calibration.labels:
         own = [report for report in reports if report.label == labels.label]
         suffix = f", label {labels.label}" if len(calibration.labels) > 1 else ""
@@ -162,11 +161,21 @@ def _number(figure: Figure) -> str:
     return "—" if figure.value is None else f"{round(figure.value, 3) + 0.0:.3f}"
 
 
+def _print_reasons(console: Console, score: str, reasons: Iterator[str]) -> None:
+    for reason in reasons:
+        console.print(Text(plain(f"{score}: {reason}"), style="yellow"), soft_wrap=True)
+
+
+def _missing(count: int) -> Iterator[str]:
+    """Yield the number of rows with a label and without a score, unless it is 0."""
+    if count:
+        rows = "row with a label has" if count == 1 else "rows with a label have"
+        yield f"{count:,} {rows} no score"
+
+
 def _reasons(report: ScoreReport) -> Iterator[str]:
     """Yield why the report has no threshold, or lacks a number."""
-    if report.missing:
-        rows = "row with a label has" if report.missing == 1 else "rows with a label have"
-        yield f"{report.missing:,} {rows} no score"
+    yield from _missing(report.missing)
     if report.threshold.reason:
         yield f"no threshold: {report.threshold.reason}"
     if report.reliability.reason:
@@ -211,6 +220,7 @@ def _print_graded(console: Console, reports: Sequence[GradedReport]) -> None:
     table = titled_table("agreement with grades", columns, columns[3:])
     for report in reports:
         print_errors(console, report.errors, report.score)
+        _print_reasons(console, report.score, _missing(report.missing))
         label = report.label
         if report.scale:
             label += " from {:g} to {:g}".format(*report.scale)

@@ -343,17 +343,17 @@ def agreement_of(sums: Mapping[str, float]) -> Agreement:
 # --- labels --------------------------------------------------------------------------------------
 
 
-YES = frozenset(("yes", "y", "true", "1", "correct"))
-NO = frozenset(("no", "n", "false", "0", "incorrect"))
+YES = frozenset(("yes", "y", "true", "correct"))
+NO = frozenset(("no", "n", "false", "incorrect"))
 
 
 def label_of(value: Any, threshold: float | None, column: str) -> bool | float | None:
     """Return the label yes or no of a value, its grade, or None if the label is missing.
 
-    A label is a boolean, 0 or 1, or a text such as "yes", "no", "true", "false", "correct" or
-    "incorrect". A missing value, null and an empty text are a missing label. Another number is a
-    grade; with a threshold, it is the label yes if it is at least the threshold. Raises RowError
-    for any other value.
+    A label is a boolean, or a text such as "yes", "no", "true", "false", "correct" or "incorrect".
+    A missing value, null and an empty text are a missing label. A number is a grade, also 0 and 1;
+    with a threshold, it is the label yes if it is at least the threshold. Raises RowError for any
+    other value.
 
     >>> label_of("Yes", None, "human"), label_of(3, 3.5, "human"), label_of("", None, "human")
     (True, False, None)
@@ -366,14 +366,10 @@ def label_of(value: Any, threshold: float | None, column: str) -> bool | float |
     if isinstance(value, bool):
         return value
     number = _number(value)
-    if threshold is not None and number is not None:
-        return number >= threshold
-    if number in (0, 1):
-        return number == 1
+    if number is not None:
+        return number if threshold is None else number >= threshold
     if text is not None and text in YES | NO:
         return text in YES
-    if number is not None:
-        return number
     wanted = "true, false, yes, no, correct, incorrect or a number"
     raise RowError(f"expected a label ({wanted}), found {shorten(repr(value), 60)}", column)
 

@@ -108,7 +108,8 @@ class GradedAgreement:
         squares_of_other = fsum(map(mul, map(mul, weights, other), other))
         if not (squares and squares_of_other):
             return None
-        return fsum(map(mul, weighted, other)) / sqrt(squares) / sqrt(squares_of_other)
+        value = fsum(map(mul, weighted, other)) / sqrt(squares) / sqrt(squares_of_other)
+        return max(-1.0, min(1.0, value))
 
 
 class _Ranks:

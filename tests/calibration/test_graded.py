@@ -6,7 +6,7 @@ import json
 from math import sqrt
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -60,10 +60,12 @@ def test_values_by_hand():
 
 
 @given(PAIRS)
+@example([(0, 0), (0, 0), (1, 1)])
 def test_the_agreement_equals_its_definition(pairs):
     values = agreement(pairs)
     assert values["kappa"] == pytest.approx(naive_kappa(pairs), abs=1e-9)
     assert values["spearman"] == pytest.approx(naive_spearman(pairs), abs=1e-9)
+    assert all(value is None or -1 <= value <= 1 for value in values.values())
 
 
 @given(st.lists(st.tuples(GRADES, GRADES, st.integers(0, 3)), min_size=1, max_size=15))
@@ -123,8 +125,36 @@ def test_graders_and_scores_on_the_scale_of_the_grades(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("labels", "options", "counts", "message"),
+    [
+        ([0, 1] * 5 + [7], {}, (5, 5, 0), "the number 7: correct it, or set --label-range"),
+        (
+            [1, 3, "4", 5, 2, "yes", True],
+            {},
+            (0, 0, 5),
+            "expected a number as in most rows, found 'yes'",
+        ),
+        (["yes", 1, 1.0], {"label_range": "1:5"}, (0, 0, 2), "found 'yes'"),
+        ([True, "no", 0, 1, 2, 3], {}, (2, 2, 0), "the number 2: "),
+        ([0, 1, 7, "yes"], {"label_threshold": 4}, (2, 2, 0), None),
+    ],
+)
+def test_a_column_has_either_grades_or_labels(tmp_path, labels, options, counts, message):
+    rows = [{"human": label, "judge": i % 2} for i, label in enumerate(labels)]
+    result = calibrated(tmp_path, rows, column=["judge"], **options)
+    [column] = result.labels
+    assert (column.yes, column.no, column.grades) == counts
+    assert sum(error.count for error in column.errors) == len(labels) - sum(counts)
+    assert (len(result.scores), len(result.graded)) == (bool(counts[1]), bool(counts[2]))
+    assert column.missing == 0
+    assert all(message in error.first for error in column.errors)
+    assert result.has_errors == (message is not None)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"label_range": "1:5", "label_threshold": 3}, "label_range reads labels as grades and"),
         ({"threshold": 0.5}, "threshold is for the labels yes and no, and 'human' has grades"),
         ({"label_range": "2:5"}, "label_range is 2:5, and the grade 1 in the column 'human'"),
         ({"label_range": "5:1"}, "label_range must be two increasing numbers as LOW:HIGH"),
@@ -140,6 +170,7 @@ def test_the_command_prints_grades(tmp_path, capsys):
     print_calibration(Console(width=120), calibrated(tmp_path, ROWS, column=["judge"]))
     printed = capsys.readouterr().out
     assert "human from 1 to 4" in printed
+    assert "judge: 1 row with a label has no score" in printed
     assert "quadratic weights" in printed
 
 
