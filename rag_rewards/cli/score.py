@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from rag_rewards.cli.options import (
@@ -23,7 +24,7 @@ from rag_rewards.cli.options import (
     OptionalOutput,
     Recipe,
 )
-from rag_rewards.cli.output import console, print_json, print_messages, shows_progress
+from rag_rewards.cli.output import console, print_messages, shows_progress
 from rag_rewards.errors import plain
 from rag_rewards.loading import RecipeSpec
 from rag_rewards.report.plain import summary
@@ -110,7 +111,7 @@ def _estimate(
 
     estimate = estimate_file(spec, options, prices)
     if as_json:
-        print_json(estimate)
+        print(msgspec.json.encode(estimate).decode())
         return SOME_IN_ERROR if estimate.errors else ALL_SCORED
     columns = ("model", "requests", "prompt tokens", "completion tokens")
     table = titled_table(f"estimate for {estimate.rows:,} rows", columns, columns[1:])

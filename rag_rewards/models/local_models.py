@@ -34,6 +34,14 @@ def model_folder(model: str | Path, revision: str | None = None) -> Path:
 
     Raises UsageError for a path that is not a folder; a path is never requested from the hub.
     """
+    return local_folder(model) or _from_hub(str(model), revision)
+
+
+def local_folder(model: str | Path) -> Path | None:
+    """Return the folder of a model, or None for a name on the Hugging Face hub.
+
+    Raises UsageError for a path that is not a folder.
+    """
     if is_url(str(model)):
         raise UsageError(
             f"{without_credentials(str(model))} is a URL: pass a folder, or the name of a model on "
@@ -46,7 +54,7 @@ def model_folder(model: str | Path, revision: str | None = None) -> Path:
         raise UsageError(f"{path} is a file: pass the folder of a model")
     if _looks_local(model):
         raise UsageError(f"there is no folder {path}")
-    return _from_hub(str(model), revision)
+    return None
 
 
 def _looks_local(model: str | Path) -> bool:

@@ -273,6 +273,8 @@ def _supporting(row: Rollout) -> str:
 
 
 def _format(case: _Case) -> Reason:
+    if case.configuration.recipe == "dr-tulu":
+        return _report_format(case)
     if case.is_search:
         form = _ORDER.get(case.details["dialect"], _TAGS_OF_TURNS)
         names, right = "a tag", "the tags are in the order of the dialect"
@@ -283,6 +285,21 @@ def _format(case: _Case) -> Reason:
     if case.value:
         return right, ""
     return f"{names} is missing, repeated or misplaced, or there is other text", f"write {form}"
+
+
+def _report_format(case: _Case) -> Reason:
+    """Return which of an answer, a citation and a query there are, see `format_value`."""
+    answer = case.details["answer"]
+    has_answer = answer is not None
+    if case.configuration.settings.get("format.valid"):
+        has_answer = any(map(str.isalnum, answer or ""))
+    rest = case.value - 0.5 * has_answer
+    has_citation = rest > 0.25
+    has_query = rest - 0.3 * has_citation > 0.1
+    parts = {"an answer": has_answer, "a citation": has_citation, "a query": has_query}
+    missing = " and ".join(part for part, is_there in parts.items() if not is_there)
+    reason = ", ".join(part if is_there else f"not {part}" for part, is_there in parts.items())
+    return f"the report has {reason}", f"write {missing}" if missing else ""
 
 
 _TAGS_OF_TURNS = "<think>, then <search> or <answer>, in every turn"
@@ -317,6 +334,13 @@ def _citation(case: _Case) -> Reason:
         reason = f"citations support {supported} of {answering} statements with an answer"
         change = f"cite documents that entail them, such as [{supporting}]"
         return reason, "" if supported == answering or supporting == "none" else change
+    if isinstance(claims := case.details.get("claims"), list):
+        if not claims:
+            return "the answer has no claim, or no search has a result", "cite results of searches"
+        recall = f"{sum(claim['recall'] for claim in claims):g} over {len(claims)} claims"
+        labels = dict.fromkeys(label for claim in claims for label in claim["cited"])
+        change = case.unless_full("cite results that support every claim")
+        return f"the recall of the citations is {recall}; the answer {_cites(list(labels))}", change
     if isinstance(cited := case.details.get("cited"), list):
         change = "" if supporting == "none" else f"cite [{supporting}]"
         return f"{_cites(cited)} (supporting: {supporting})", case.unless_full(change)

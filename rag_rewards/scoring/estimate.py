@@ -32,9 +32,10 @@ from rag_rewards.evidence.protocols import (
 from rag_rewards.files.grouped_lines import read_groups
 from rag_rewards.files.sources import chunks, group_chunks, open_source
 from rag_rewards.loading import RecipeSource, RecipeSpec
+from rag_rewards.models.addresses import is_url
 from rag_rewards.models.checked_judge import CheckedJudge, planted
 from rag_rewards.models.judge_prompts import entity_messages, judge_messages, read_templates
-from rag_rewards.models.local_models import resolve_tokenizer
+from rag_rewards.models.local_models import local_folder, resolve_tokenizer
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.models.verdict_cache import Verdicts
 from rag_rewards.rows import Chunk
@@ -91,9 +92,14 @@ def estimate_file(recipe: RecipeSource, options: ScoreOptions, prices: EstimateO
     on verdicts count as if all verdicts were the best ones. Tokens are characters / 4, except those
     of a policy whose tokenizer is on this machine.
 
-    Raises UsageError for an invalid recipe, file or template.
+    Raises UsageError for an invalid recipe, file or template, and for a model whose folder does not
+    exist.
     """
     hardened = RecipeSpec.of(recipe).hardened
+    own = options.models
+    for model in (own.model, own.generator, own.nli, own.similarity):
+        if model and not is_url(model):
+            local_folder(model)
     models = _CountedModels(options.models, hardened=hardened)
     rows = errors = 0
     with (

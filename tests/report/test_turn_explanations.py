@@ -207,6 +207,33 @@ def test_components_have_reasons(row_id: str, words: list[str]) -> None:
     assert "abstain" not in text
 
 
+@pytest.mark.parametrize(
+    ("row_id", "hardened", "form", "citation", "missing"),
+    [
+        ("complete", False, "an answer, a citation", "1.5 over 2 claims; the answer cites m2", ""),
+        ("without-citations", True, "an answer, not a citation", "0 over 1 claims", "a citation"),
+        ("unknown-citation", False, "an answer, a citation", "1 over 2 claims", ""),
+        ("unknown-citation", True, "an answer, not a citation", "1 over 2 claims", "a citation"),
+        (
+            "no-answer",
+            False,
+            "not an answer, not a citation",
+            "no claim",
+            "an answer and a citation",
+        ),
+    ],
+)
+def test_the_components_of_dr_tulu(
+    row_id: str, hardened: bool, form: str, citation: str, missing: str
+) -> None:
+    spec = {"recipe": "dr-tulu", "hardened": hardened}
+    explained = explain_row(str(EXAMPLES / "dr-tulu.jsonl"), row_id, spec, ModelOptions())
+    text = printed(explained, 220)
+    assert f"the report has {form}, a query" in text
+    assert citation in text
+    assert f"write {missing}" in text if missing else "write" not in text
+
+
 def test_an_audit_attacks_rows_with_turns(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["audit", str(EXAMPLES / "search-r1.jsonl"), "-r", "search-r1"])
