@@ -18,8 +18,11 @@ from build_matrix import table
 from inserts import filled
 from inserts import table as text_table
 
+from rag_rewards.loading import RecipeSpec, load_recipe
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.models.nli.profiles import PROFILES
 from rag_rewards.recipes import RECIPES
+from rag_rewards.scripts.start import Start
 from rag_rewards.trainers import TRAINERS
 
 AGREEMENT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "agreement.md"
@@ -33,6 +36,7 @@ PAGES = (
             "index.md",
             "judges.md",
             "models.md",
+            "search-agents.md",
             "trainers.md",
             "trl.md",
         )
@@ -68,6 +72,8 @@ def insert(name: str, folder: str = "") -> str:
             return joined(readers(field))
         case "checkers":
             return checkers()
+        case "searching":
+            return joined([f"`{name}`" for name in RECIPES if searches(name)])
     raise ValueError(f"unknown insert {name!r}")
 
 
@@ -142,6 +148,12 @@ def checkers() -> str:
             for each in PROFILES.values()
         ],
     )
+
+
+def searches(name: str) -> bool:
+    """Return whether the policy of a recipe searches in the scripts of `init`."""
+    spec = RecipeSpec.of(name)
+    return Start(spec, load_recipe(spec), ModelOptions(), "policy", "data").searches
 
 
 def joined(words: list[str]) -> str:

@@ -40,9 +40,11 @@ VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {
 NOT_HARDENED = {"ground-grpo semantic"}  # the hardened profile rejects refusal.matcher=semantic
 
 
+@pytest.mark.parametrize("most", [3, pytest.param(9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 @pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.__name__)
-def test_real_rows_score(shared, source, variant):
+def test_real_rows_score(shared, source, variant, most):
+    """Three of the nine responses to each row in turn, and all of them in a slow test."""
     rows = list(source(shared / "data"))
     assert rows
     for hardened in (False, True)[: 1 if variant in NOT_HARDENED else 2]:
@@ -54,8 +56,8 @@ def test_real_rows_score(shared, source, variant):
             if variant.startswith("ctrl") and not row["supporting"]:
                 continue  # a data error there
             texts = list(responses(row).items())
-            if len(rows) > len(texts):  # three of the nine responses to each row, in turn
-                texts = [texts[(3 * i + k) % len(texts)] for k in range(3)]
+            if len(rows) > len(texts):
+                texts = [texts[(3 * i + k) % len(texts)] for k in range(min(most, len(texts)))]
             for kind, text in texts:
                 gold = row | INVENTED_GOLD.get(variant, {})
                 bare = decode_row({**gold, "id": f"{i}-{kind}", "group": i, "response": text})

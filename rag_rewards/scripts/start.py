@@ -147,9 +147,11 @@ class Start:
                 "each stage"
             )
         if self.needs_trained_policy and not trainer.passes_model:
+            instead = "" if self.needs("policy") else "--set models.generator=PATH or "
             raise UsageError(
-                f"{self.name} needs outputs of the policy, and {trainer.title} passes no model to "
-                "a reward: set --model URL --backend vllm"
+                f"{self.name} needs outputs of {'a generator' if instead else 'the policy'}, and "
+                f"{trainer.title} passes no model to a reward: use {instead}--model URL --backend "
+                "vllm"
             )
         return self._in_dialect(trainer)
 
@@ -211,10 +213,14 @@ class Start:
     @property
     def needs_trained_policy(self) -> bool:
         """Whether the reward needs the policy in training, because no other model is set."""
-        needs_policy = self.needs("policy") or (
-            self.needs("generator") and self.models.generator is None
-        )
-        return self.models.model is None and needs_policy
+        needs_policy = self.needs("policy") and self.models.model is None
+        return needs_policy or self.trains_generator
+
+    @property
+    def trains_generator(self) -> bool:
+        """Whether the policy in training is also the generator, because none is set."""
+        is_set = self.models.model is not None or self.models.generator is not None
+        return self.needs("generator") and not is_set
 
     def needs(self, kind: ModelKind) -> bool:
         """Whether the reward needs a kind of model."""

@@ -220,7 +220,29 @@ def test_a_policy_that_searches_has_tokens_for_all_turns(cli: Any, tmp_path: Pat
 @pytest.mark.parametrize("trainer", NO_POLICY)
 def test_log_probabilities_need_a_model(cli: Any, tmp_path: Path, trainer: str) -> None:
     refused = cli("init", trainer, "-r", "ctrl-rag-clr", "-o", tmp_path / "a", code=2)
-    assert "--model URL --backend vllm" in refused.err
+    assert "use --model URL --backend vllm" in refused.err.replace("\n", " ")
+    command = ("init", trainer, "-r", "canoe", "-o", tmp_path / "b")
+    refused = cli(*command, code=2).err.replace("\n", " ")
+    assert "use --set models.generator=PATH or --model URL" in refused
+    cli(*command, "--set", "models.generator=http://host:1", code=0)
+
+
+@pytest.mark.parametrize("trainer", [name for name in WITH_SCRIPT if name not in NO_POLICY])
+@pytest.mark.parametrize(
+    ("options", "is_hint"),
+    [
+        (["s3"], True),
+        (["canoe"], True),
+        (["s3", "--set", "models.generator=path"], False),
+        (["s3", "--model", "path"], False),
+        (["ctrl-rag-clr"], False),
+    ],
+)
+def test_a_script_states_that_the_generator_is_trained(
+    cli: Any, tmp_path: Path, trainer: str, options: list[str], is_hint: bool
+) -> None:
+    cli("init", trainer, "-o", tmp_path / "run", "-r", *options, code=0)
+    assert ("--set models.generator=PATH" in read(tmp_path / "run")) == is_hint
 
 
 def test_every_published_recipe_has_training_settings() -> None:
