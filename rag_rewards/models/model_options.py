@@ -126,7 +126,7 @@ class ModelSettings:
     judge_retries: int = 5
     """Number of times to retry a failed request."""
     judge_templates: str | None = None
-    """YAML file with own wording of the questions to the judge."""
+    """YAML file with your own wording of the questions to the judge."""
     judge_checks: str = "hardened"
     """Check verdicts with further questions: always, never, or with the hardened profile."""
 

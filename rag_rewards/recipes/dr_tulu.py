@@ -130,7 +130,7 @@ DR_TULU = RecipeDefinition(
         Loophole(
             (21,),
             "the rubric is as reliable as the judge, which a response can address; "
-            "judge_checks=always checks every verdict",
+            "judge_checks=always asks every graded question twice and plants one",
             variants={21: ("grades-by-request",)},
         ),
         Loophole((44,), "a citation of an id that no result has is rewarded by the format"),

@@ -48,7 +48,7 @@ RULER = RecipeDefinition(
         Loophole(
             (),
             "the reward is as reliable as the judge, which a response or a retrieved page can "
-            "address; judge_checks=always checks every verdict",
+            "address; judge_checks=always asks every graded question twice and plants one",
         ),
         Loophole((31,), "thinking and hidden text are graded"),
     ),

@@ -113,7 +113,7 @@ class OpenAIJudge:
                       the response
     votes             odd number of votes; the majority decides, and no more votes than it needs
                       are requested. Grades are the mean of all votes
-    templates         own wording by the kind of the questions
+    templates         your own wording by the kind of the questions
     extra             further fields of the request body, such as {"reasoning_effort": "low"}
     concurrency, timeout, deadline, retries, backoff
                       limits of the requests, as in `Limits`. A response without a verdict is
