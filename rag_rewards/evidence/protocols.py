@@ -346,7 +346,10 @@ class JudgeQuestion:
             )
         if not is_valid:
             what = f"{self.items} verdicts must be" if self.items else "a verdict must be"
-            raise BackendError(f"{what} {allowed}, found {shorten(repr(verdict), 99)}: {self}")
+            raise BackendError(
+                f"{what} {allowed}, found {shorten(repr(verdict), 99)}: "
+                f"{self.kind} question {shorten(self.question, 60)!r}"
+            )
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import SettingError, UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.metrics.metric import AnswerCache, Gauge, MetricBase
 from rag_rewards.rewards.claims import CheckedBy, Claims, ClaimsBy, ClaimsIn, Premises
@@ -19,6 +19,13 @@ from rag_rewards.settings import check_choices
 
 class _ClaimMetric(MetricBase):
     """A metric of the reward `Claims`. Rows without a claim are counted as `empty` and left out."""
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.reward
+        except SettingError as error:
+            problem = str(error).removeprefix("Claims: ")
+            raise UsageError(f"metric {self.name}: {problem}") from None
 
     @property
     def reward(self) -> Claims:
@@ -105,12 +112,6 @@ class Attribution(_ClaimMetric):
     further_ratios = MappingProxyType(
         {"precision": ("precision", "rows"), "recall": ("recall", "rows")}
     )
-
-    def __post_init__(self) -> None:
-        if self.max_citations < 1:
-            raise UsageError(
-                f"metric attribution: max_citations must be at least 1, found {self.max_citations}"
-            )
 
     @cached_property
     def reward(self) -> Claims:

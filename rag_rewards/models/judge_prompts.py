@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import yaml
 
 from rag_rewards.errors import UsageError, describe
-from rag_rewards.evidence.protocols import AnswerForm, EntityQuestion, JudgeQuestion
+from rag_rewards.evidence.protocols import AnswerForm, EntityQuestion, JudgeKind, JudgeQuestion
 from rag_rewards.models.judge_tasks import (
     CLAIM_TASK,
     ENTITY_FORM,
@@ -34,6 +34,7 @@ from rag_rewards.models.judge_tasks import (
     READ_FENCE,
     TASKS,
 )
+from rag_rewards.settings import did_you_mean
 from rag_rewards.text.normalize import without_invisible
 
 _GRADED = {
@@ -92,18 +93,28 @@ class JudgeTemplate:
 
     def check(self, kind: str) -> None:
         """Raise UsageError if the texts of a question of this kind have no place."""
-        required = {"criteria": ("response", "criteria"), "group": ("responses",)}
-        for name in required.get(kind, ("response",)):
+        for name in _REQUIRED.get(kind, ("response",)):
             if self.user and name not in _PLACE.findall(self.user):
                 raise UsageError(
-                    f"the template {kind} must contain {{{name}}}, the place of what is graded"
+                    f"the template {kind} must contain {{{name}}}: the verdict depends on it"
                 )
+
+
+_REQUIRED = {
+    **dict.fromkeys(("accuracy", "outcome"), ("response", "gold")),
+    **dict.fromkeys(("supported", "consistent", "support"), ("response", "documents")),
+    "criteria": ("response", "criteria"),
+    "group": ("responses", "question"),
+}
+"""The placeholders that the wording of a kind must contain; of another kind, the response."""
+STEP_KINDS = ("searched_step", "unsearched_step")
+"""The kinds of the questions about steps (HiPRAG), whose rewards have the instructions."""
 
 
 def read_templates(path: str | Path) -> dict[str, JudgeTemplate]:
     """Return the templates of a YAML file: `system` and `user` by the kind of the questions.
 
-    Raises UsageError for a file that is not of this form.
+    Raises UsageError for a file that is not of this form, and for an unknown kind.
     """
     try:
         content = yaml.safe_load(Path(path).read_text("utf-8"))
@@ -116,6 +127,8 @@ def read_templates(path: str | Path) -> dict[str, JudgeTemplate]:
     templates = {}
     for kind, texts in values.items():
         try:
+            if kind not in (kinds := (*get_args(JudgeKind), *STEP_KINDS)):
+                raise UsageError(f"unknown kind of judge question{did_you_mean(kind, kinds)}")
             templates[kind] = JudgeTemplate(**texts)
             templates[kind].check(kind)
         except UsageError as error:

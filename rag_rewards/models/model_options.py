@@ -123,7 +123,7 @@ class ModelSettings:
     """Folder of the tokenizer and the config of the entailment model, for a server of vLLM."""
     nli_profile: str | None = None
     """How a fact checker reads a claim, such as minicheck. The default is that of its name."""
-    judge_retries: int = 5
+    judge_retries: int = 7
     """Number of times to retry a failed request."""
     judge_templates: str | None = None
     """YAML file with your own wording of the questions to the judge."""
@@ -149,6 +149,8 @@ class ModelOptions(ModelSettings, ModelChoice):
             raise OptionError(
                 "{judge} requires {judge_model}, the name of the model at this endpoint"
             )
+        if self.judge_templates and not self.judge:
+            raise OptionError("{judge_templates} requires {judge}")
         prompt = (self.document_form, self.document_separator)
         Prompt("").showing(*prompt)  # raises for a bad form before a model is loaded
         if not self.model and prompt != (None, None):

@@ -32,7 +32,7 @@ ClaimsIn = Literal["answer", "response"]
 Premises = Literal["together", "each"]
 ANSWER = Tags(("answer",))
 _TAG = re.compile(r"</?[a-z_]{1,30}>")
-_CLAIMS_OF_STATEMENT, _MAX_CLAIMS = 3, 100  # that a judge can list
+_CLAIMS_OF_STATEMENT, _MIN_CLAIMS, _MAX_CLAIMS = 3, 20, 100  # that a judge can list
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,11 @@ class Claims(RolloutReward):
         if need := self._listing(rollout, len(parts)):
             texts = [need.read(rollout)[name] for name in need.placeholders]
             if texts[-1] is not None:
-                raise EvidenceError(f"more than {len(texts) - 1} claims are too many", "entities")
+                raise EvidenceError(
+                    f"a judge lists at most {len(texts) - 1} claims of this response, and it has "
+                    "more: use claims_by=statements, or leave out the row",
+                    "entities",
+                )
             parts = [Statement(text, ()) for text in texts if text and text.strip()]
         parts = parts if self.repeated else merged(parts)
         return [claim_of(rollout, each.text, each.cited, self.max_citations) for each in parts]
@@ -273,7 +277,7 @@ class Claims(RolloutReward):
             return _TAG.sub("\n\n", response.visible)
         return answer
 
-    def _listing(self, rollout: Rollout, count: int | None = None) -> EntitiesNeed | None:
+    def _listing(self, rollout: Rollout, count: int | None = None) -> _ListNeed | None:
         """Return the need of the claims that a judge lists, None without it.
 
         `count` is the number of statements, of which each can contain several claims.
@@ -285,11 +289,12 @@ class Claims(RolloutReward):
             count = len(statements(text, self._markers))
         if not count:
             return None
-        limit = min(_CLAIMS_OF_STATEMENT * count + 2, _MAX_CLAIMS)
+        limit = min(max(_CLAIMS_OF_STATEMENT * count + 2, _MIN_CLAIMS), _MAX_CLAIMS)
         names = tuple(f"C{i + 1}" for i in range(limit))
         text = strip_markers(text, self._markers)
         question = EntityQuestion(rollout.question or "", text, (), names, "claims")
-        return EntitiesNeed(names, question)
+        digest = _digest(question.question, text, limit)
+        return _ListNeed(tuple(f"{name}:{digest}" for name in names), question)
 
     def needs(self, rollout: Rollout) -> list[Need]:
         """Return the needs that the claims raise with the evidence of the rollout.
@@ -378,6 +383,22 @@ class _Checker:
         documents = tuple(document_of(rollout, label).premise for label in labels)
         question = JudgeQuestion("supported", rollout.question or "", text, (), documents)
         # The digest binds a verdict to its texts: positions differ between settings.
-        content = repr((text, documents)).encode("utf-8", "surrogatepass")
-        digest = blake2b(content, digest_size=4).hexdigest()
+        digest = _digest(text, documents)
         return VerdictNeed(f"{self._reward.name}:{at + 1}:{digest}", (question,))
+
+
+class _ListNeed(EntitiesNeed):
+    """The claims that a judge lists as C1, C2, …; the keys of the evidence have a digest.
+
+    The digest binds the claims to their text: rewards and settings read different texts.
+    """
+
+    def combine(self, results: Sequence[Any]) -> Any:
+        if isinstance(results[0], BaseException):
+            return results[0]
+        pairs = [(key, key.partition(":")[0]) for key in self.placeholders]
+        return {key: results[0][name] for key, name in pairs if name in results[0]}
+
+
+def _digest(*content: Any) -> str:
+    return blake2b(repr(content).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()

@@ -18,7 +18,7 @@ from rag_rewards.files.output import Output
 from rag_rewards.preparation.suitability import suitability_problem
 from rag_rewards.preparation.trainer_rows import trainer_file, trainer_row
 from rag_rewards.recipes import definition_of
-from rag_rewards.rollout import Document
+from rag_rewards.rollout import Criterion, Document
 from rag_rewards.tiny_world.formats import ARENA, GROUND, PLAIN, TRUTHRL, ResponseFormat
 from rag_rewards.tiny_world.model import CHECKPOINT
 from rag_rewards.tiny_world.train import LEARNING_RATE
@@ -31,6 +31,7 @@ FORMS = {
     "truthrl": TRUTHRL,
     "ground-grpo": GROUND,
     "rag-total": PLAIN,
+    "rubric": PLAIN,
 }
 """The recipes whose responses the tiny model writes, with their formats."""
 QUESTIONS = 400
@@ -93,7 +94,8 @@ def _rows(trainer: str, recipe: str) -> Iterator[dict[str, Any]]:
         if suitability_problem(gold, definition) is not None:
             continue
         prompt = form.row(question)["prompt"]
-        fields = {name: value for name, value in gold.fields(False).items() if name not in _ABSENT}
+        absent = [name for name in _ABSENT if name not in definition.fields]
+        fields = {name: value for name, value in gold.fields(False).items() if name not in absent}
         yield trainer_row(
             trainer,
             [{"role": "user", "content": prompt}],
@@ -112,4 +114,15 @@ def _gold(question: WorldQuestion, form: ResponseFormat, number: int) -> Gold:
         answers=tuple(tuple(aliases) for aliases in row["answers"]),
         supporting=(question.support - 1,) if question.support else (),
         answerable=question.answerable,
+        rubric=_rubric(question),
     )
+
+
+def _rubric(question: WorldQuestion) -> tuple[Criterion, ...]:
+    """Return criteria of a response: one for a judge, and one with a rule."""
+    if question.support is None:
+        text, rule = "Says that no document has it.", Criterion(name="brief", max_words=8)
+    else:
+        text = f"Names the flower {question.answer}."
+        rule = Criterion(name="cites", cites=(question.support,))
+    return Criterion(name="answer", criterion=text, weight=2.0), rule

@@ -747,7 +747,9 @@ def test_rows_of_a_trial_have_what_the_recipe_reads(cli: Any, tmp_path: Path, na
         support = int(row["supporting"][0]) if row["answerable"] else None
         right = form.write(row["question"], flower, support)
         wrong = form.write(row["question"], "oak", support)
-        scores = recipe([rr.decode_row(row | {"response": text}) for text in (right, wrong)])
+        grades = [{"verdicts": {"rubric": {"answer": each}}} for each in (1, 0)]
+        responses = zip((right, wrong), grades, strict=True)
+        scores = recipe([rr.decode_row(row | {"response": r} | each) for r, each in responses])
         assert scores[0].value > scores[1].value, (row, right)
 
 

@@ -13,6 +13,7 @@ from command_line import Cli
 
 import rag_rewards as rr
 from rag_rewards.models.judge_prompts import JudgeTemplate
+from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.models.openai import OpenAIJudge
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
@@ -143,3 +144,8 @@ def test_a_file_with_another_placeholder_is_an_error(
     (tmp_path / "judge.yaml").write_text("criteria: {user: 'Grade {answer}'}", "utf-8")
     error = cli("score", write(ROWS), "-r", "rubric", *judge[1], code=2).err
     assert "judge.yaml, criteria: the template of a judge must not contain {answer}" in error
+
+
+def test_own_wording_without_a_judge_is_an_error() -> None:
+    with pytest.raises(rr.UsageError, match="judge_templates requires judge"):
+        ModelOptions(judge_templates="judge.yaml")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from properties import budget
 
 from rag_rewards import DataError, Document, Rollout
-from rag_rewards.errors import EvidenceError, SettingError, UsageError
+from rag_rewards.errors import BackendError, EvidenceError, SettingError, UsageError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.metrics import metric_of
@@ -173,12 +173,15 @@ def test_a_judge_checks_claims_of_several_turns():
 
 
 def test_a_judge_lists_the_claims():
-    """Each statement has room for three claims; an answer without a statement needs no judge."""
+    """Their keys are those of the text; an answer without a statement needs no judge."""
 
     def listed(question):
         assert (question.kind, question.response) == ("claims", "Facts p q hold.")
         texts = ["P holds.", "T holds.", "P holds."]
-        return dict(zip(question.placeholders, [*texts, None, None], strict=True))
+        assert question.placeholders == tuple(f"C{i}" for i in range(1, 21))
+        return dict.fromkeys(question.placeholders) | dict(
+            zip(("C1", "C2", "C3"), texts, strict=True)
+        )
 
     reward = Claims(claims_by="judge")
     models = Models(judge=TableJudge({}, entities=listed), entailment=TableEntailment(supports))
@@ -188,12 +191,31 @@ def test_a_judge_lists_the_claims():
     informed = Gatherer(models).gather_sync(reward, rollouts)
     assert [score.value for score in reward(informed)] == [1 / 2, 0.0]  # "P holds." counts once
     full = dict.fromkeys(informed[0].entities, "P holds.")
-    with pytest.raises(EvidenceError, match="more than 4 claims are too many"):
+    with pytest.raises(EvidenceError, match=r"at most 19 claims .* use claims_by=statements"):
         reward([msgspec.structs.replace(informed[0], entities=full)])
-    with pytest.raises(DataError, match="add a claim of the response for each of C1, C2"):
+    with pytest.raises(
+        DataError, match=r"add a claim of the response for each of C1:[0-9a-f]{8}, C2"
+    ):
         reward(rollouts[:1])
+    for changed in ({"response": "Facts p r hold."}, {"question": "Which?"}):
+        with pytest.raises(DataError, match="add a claim of the response"):
+            reward([msgspec.structs.replace(informed[0], **changed)])
     with pytest.raises(SettingError, match="measure=faithfulness"):
         Claims("f1", claims_by="judge")
+
+
+@pytest.mark.parametrize(("statements", "places"), [(1, 20), (7, 23), (40, 100)])
+def test_the_number_of_claims_that_a_judge_can_list(statements, places):
+    text = " ".join(f"Fact {i} holds." for i in range(statements))
+    [need] = Claims(claims_by="judge").needs(Rollout(response=text, documents=DOCUMENTS))
+    assert len(need.placeholders) == places
+
+
+def test_a_judge_without_a_list_has_an_error():
+    judge = TableJudge({}, entities=lambda question: BackendError("no list"))
+    rollout = Rollout(response="A.", documents=DOCUMENTS)
+    [error] = Gatherer(Models(judge=judge)).gather_sync(Claims(claims_by="judge"), [rollout])
+    assert str(error) == "entities: no list"
 
 
 def test_rows_without_documents():
@@ -230,5 +252,16 @@ def test_metrics_of_rows_with_stored_entailments(values):
             "recall": (1 / 3 + 1) / 3,
         }
     )
-    with pytest.raises(UsageError, match="max_citations"):
-        metric_of("attribution(max_citations=0)")
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("attribution(max_citations=0)", "max_citations"),
+        ("attribution(threshold=5)", "threshold"),
+        ("faithfulness(threshold=5)", "threshold"),
+    ],
+)
+def test_invalid_settings_of_metrics(text, setting):
+    with pytest.raises(UsageError, match=f"^metric {text.partition('(')[0]}: {setting}: Expected"):
+        metric_of(text)

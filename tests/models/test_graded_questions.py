@@ -6,25 +6,39 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from judge_server import JudgeServer, Reply, Request
 
+from rag_rewards import decode_row, recipe
 from rag_rewards.errors import BackendError, UsageError
-from rag_rewards.evidence.protocols import BINARY, AnswerForm, Choice, Grade, JudgeQuestion
+from rag_rewards.evidence.protocols import (
+    BINARY,
+    AnswerForm,
+    Choice,
+    EntityQuestion,
+    Grade,
+    JudgeKind,
+    JudgeQuestion,
+)
+from rag_rewards.evidence.values import Criterion
 from rag_rewards.models.judge_answers import parse_verdict, reply_schema
 from rag_rewards.models.judge_prompts import (
+    STEP_KINDS,
     JudgeTemplate,
     common_beginning,
     judge_messages,
     read_templates,
 )
 from rag_rewards.models.openai import OpenAIJudge
+from rag_rewards.models.verdict_cache import Entry, Verdicts
+from rag_rewards.rewards import Rubric
 
 LABELS = Choice((("supported", 1.0), ("partly", 0.5), ("no", 0.0)))
 CRITERIA = JudgeQuestion(
@@ -105,7 +119,7 @@ def test_other_outputs_have_no_grades(text: str) -> None:
 def test_the_schema_allows_the_values_of_the_form(form: AnswerForm, items: int) -> None:
     schema = reply_schema(form, items, "abc")["json_schema"]["schema"]
     assert schema["required"] == ["explanation", "code", "scores" if items else "score"]
-    assert schema["properties"]["code"]["enum"] == ["abc"]
+    assert schema["properties"]["code"] == {"type": "string"}  # the reply must repeat it by itself
     score = schema["properties"]["scores"]["properties"]["2"] if items else None
     score = score or schema["properties"]["score"]
     allowed = score.get("enum") or [score["minimum"], score["maximum"]]
@@ -146,8 +160,12 @@ def test_invalid_forms_are_rejected(build: Any) -> None:
     ],
 )
 def test_a_verdict_of_another_form_is_an_error(question: JudgeQuestion, verdict: Any) -> None:
-    with pytest.raises(BackendError, match=r"verdicts? must be"):
-        question.check(verdict)
+    long = replace(question, question="Where? " * 100, response="secret")
+    with pytest.raises(BackendError, match=r"verdicts? must be") as caught:
+        long.check(verdict)
+    assert f": {question.kind} question 'Where? " in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert len(str(caught.value)) < 250
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -210,6 +228,15 @@ def test_a_template_replaces_the_wording_and_fences_every_text() -> None:
     [
         ("outcome: {user: 'Grade {answer}'}", r"must not contain \{answer\}"),
         ("outcome: {user: 'Grade {gold}'}", r"must contain \{response\}"),
+        ("outcome: {user: 'Grade {response}'}", r"must contain \{gold\}"),
+        ("accuracy: {user: '{response}'}", r"must contain \{gold\}"),
+        ("supported: {user: '{response}'}", r"must contain \{documents\}"),
+        ("consistent: {user: '{response}'}", r"must contain \{documents\}"),
+        ("support: {user: '{response}'}", r"must contain \{documents\}"),
+        ("group: {user: '{responses}'}", r"must contain \{question\}"),
+        ("criterai: {system: Be fair.}", "unknown kind of judge question; did you mean 'criteria'"),
+        ("entities: {system: Be fair.}", "unknown kind of judge question"),
+        ("claims: {system: Be fair.}", "unknown kind of judge question"),
         ("criteria: {user: 'Grade {response}'}", r"must contain \{criteria\}"),
         ("group: {user: 'Grade {question}'}", r"must contain \{responses\}"),
         ("outcome: {}", "must have a text"),
@@ -227,6 +254,20 @@ def test_invalid_templates_are_errors(tmp_path: Path, content: str, message: str
     assert "judge.yaml" in str(caught.value)
     with pytest.raises(UsageError, match="cannot read"):
         read_templates(tmp_path / "missing.yaml")
+
+
+def test_every_kind_of_question_can_have_own_wording(tmp_path: Path) -> None:
+    ends = ("<search>a</search><conclusion>b</conclusion>", "<conclusion>c</conclusion>")
+    steps = "".join(f"<step><reasoning>r</reasoning>{end}</step>" for end in ends)
+    first, second = re.split("(?<=</search>)", f"<think>{steps}</think><answer>g</answer>")
+    turns = [{"text": first, "results": [{"id": "1", "text": "t"}]}, {"text": second}]
+    rollout = decode_row({"question": "q", "turns": turns, "answers": ["g"]})
+    asked = {each.kind for need in recipe("hiprag").needs(rollout) for each in need.requests}
+    kinds = {*get_args(JudgeKind), *STEP_KINDS}
+    assert asked == set(STEP_KINDS)
+    path = tmp_path / "judge.yaml"
+    path.write_text("\n".join(f"{kind}: {{system: Be fair.}}" for kind in kinds), "utf-8")
+    assert read_templates(path).keys() == kinds
 
 
 def test_a_question_with_a_task_needs_no_known_kind() -> None:
@@ -275,16 +316,112 @@ def test_the_mean_of_votes_is_the_grade() -> None:
         assert ask(judge, [replace(CRITERIA, criteria=("c",))]) == [(0.5,)]
 
 
-def test_a_form_that_a_server_refuses_is_sent_once() -> None:
+@pytest.mark.parametrize("votes", [[1, 0, 1], [0, 1, 0]])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_majority_of_votes_counts_for_each_binary_criterion(
+    votes: list[int], swapped: bool
+) -> None:
     def behave(request: Request) -> Reply:
-        return Reply(status=400) if "response_format" in request.body else grade_by_text(request)
+        vote = votes[request.number]
+        return Reply(json.dumps({"scores": {"1": vote, "2": 1 - vote}}))
+
+    reward = Rubric(criteria=(Criterion(criterion="a"), Criterion(criterion="b")), best=1)
+    rollout = decode_row({"question": "q", "response": "r"})
+    [need] = reward.needs(rollout)
+    [question] = need.requests
+    with JudgeServer(behave) as server:
+        judge = OpenAIJudge("m", base_url=server.url, votes=3, temperature=1.0)
+        [verdict] = ask(judge, [replace(question, swapped=swapped)])
+    first = float(sum(votes) > 1)
+    assert verdict == ((1 - first, first) if swapped else (first, 1 - first))
+    assert need.combine([verdict]) == dict(zip(need.names, verdict, strict=True))
+
+
+@pytest.mark.parametrize("status", [400, 415, 422, 500, 501])
+def test_a_form_that_a_server_refuses_is_sent_for_one_question(status: int) -> None:
+    def behave(request: Request) -> Reply:
+        is_refused = "response_format" in request.body
+        return Reply(status=status) if is_refused else grade_by_text(request)
 
     questions = [replace(CRITERIA, question=f"{i}?", criteria=("grade 4",)) for i in range(3)]
     with JudgeServer(behave) as server:
-        judge = OpenAIJudge("m", base_url=server.url, concurrency=1, backoff=0.01)
+        judge = OpenAIJudge("m", base_url=server.url, concurrency=1, retries=1, backoff=0.001)
         assert ask(judge, questions) == [(1,)] * 3
         assert ask(judge, [replace(questions[0], question="again?")]) == [(1,)]
-    assert ["response_format" in each.body for each in server.requests] == [True] + [False] * 4
+    attempts = 2 if status in (500, 501) else 1
+    assert ["response_format" in each.body for each in server.requests] == (
+        [True] * attempts + [False] * 4
+    )
+
+
+def test_a_fault_of_a_server_that_accepts_the_form_is_an_error() -> None:
+    def behave(request: Request) -> Reply:
+        return Reply(status=500) if "broken" in request.material else grade_by_text(request)
+
+    fine, broken = (replace(CRITERIA, question=q, criteria=("grade 4",)) for q in ("q", "broken"))
+    with JudgeServer(behave) as server:
+        judge = OpenAIJudge("m", base_url=server.url, concurrency=1, retries=0)
+        verdict, error = ask(judge, [fine, broken])
+    assert verdict == (1,)
+    assert "status 500" in str(error)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("question", "tokens"),
+    [
+        (CRITERIA, 1024),
+        (replace(CRITERIA, criteria=tuple(f"c{i}" for i in range(200))), 3200),
+        (EntityQuestion("q", "r", (), ("E0", "E1")), 1024),
+        (EntityQuestion("q", "r", (), tuple(f"C{i + 1}" for i in range(100)), "claims"), 6400),
+    ],
+)
+def test_a_reply_with_a_long_list_has_more_tokens(question: Any, tokens: int) -> None:
+    with JudgeServer() as server:
+        judge = OpenAIJudge("m", base_url=server.url, retries=0)
+        call = judge.judge if isinstance(question, JudgeQuestion) else judge.entities
+        asyncio.run(call([question]))
+    assert server.requests[0].body["max_tokens"] == tokens
+
+
+def test_the_cache_tells_apart_the_values_of_labels(tmp_path: Path) -> None:
+    other = Choice((("supported", 1.0), ("partly", 0.25), ("no", 0.0)))
+    question = JudgeQuestion("support", "q", "r", documents=("d",), form=LABELS)
+    with JudgeServer(lambda _: Reply('{"score": "partly"}')) as server:
+        judge = OpenAIJudge("m", base_url=server.url, cache=tmp_path / "v.sqlite")
+        for form, verdict in ((LABELS, 0.5), (other, 0.25), (LABELS, 0.5)):
+            assert ask(judge, [replace(question, form=form)]) == [verdict]
+    assert len(server.requests) == 2
+
+
+CLAIMS = EntityQuestion("q", "r", (), ("C1", "C2"), "claims")
+
+
+@pytest.mark.parametrize(
+    ("question", "entry"),
+    [
+        (JudgeQuestion("reasoning", "q", "r"), Entry(None)),
+        (JudgeQuestion("reasoning", "q", "r"), Entry(0.5)),
+        (replace(CRITERIA, criteria=("grade 4",)), Entry(None)),
+        (replace(CRITERIA, criteria=("grade 4",)), Entry((1.0, 1.0))),
+        (CLAIMS, Entry(1)),
+        (CLAIMS, Entry(None, entities={"C1": "a"})),
+    ],
+)
+def test_an_entry_of_another_form_is_requested_again(
+    tmp_path: Path, question: Any, entry: Entry
+) -> None:
+    text = '{"score": 0, "scores": {"1": 2}, "C1": "a", "C2": null}'
+    with JudgeServer(lambda _: Reply(text)) as server:
+        judge = OpenAIJudge("m", base_url=server.url, cache=tmp_path / "v.sqlite")
+        call = judge.judge if isinstance(question, JudgeQuestion) else judge.entities
+        with closing(Verdicts(str(tmp_path / "v.sqlite"))) as store:
+            store.put({judge.cache_keys(question)[0]: entry})
+        first = asyncio.run(call([question]))
+        assert first in ([0], [(0.5,)], [{"C1": "a", "C2": None}])
+        assert (judge.usage.cache_hits, judge.usage.cache_faults) == (0, 1)
+        assert asyncio.run(call([question])) == first
+    assert len(server.requests) == 1
 
 
 def test_a_refused_question_does_not_show_that_the_form_is_refused() -> None:

@@ -7,22 +7,22 @@ hides its own retries.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
-from rag_rewards.errors import UsageError, shorten
+from rag_rewards.errors import BackendError, UsageError, shorten
 from rag_rewards.evidence.protocols import (
+    BINARY,
+    Choice,
     Entities,
     EntityQuestion,
     JudgeQuestion,
@@ -41,6 +41,13 @@ from rag_rewards.models.judge_prompts import (
 )
 from rag_rewards.models.judge_tasks import PROMPT_VERSION
 from rag_rewards.models.limits import Limits
+from rag_rewards.models.openai.arguments import (
+    canonical,
+    check,
+    constant_fields,
+    headers,
+    temperatures,
+)
 from rag_rewards.models.openai.usage import JudgeUsage, UsageCounter
 from rag_rewards.models.responses import HttpError
 from rag_rewards.models.verdict_cache import (
@@ -63,7 +70,10 @@ _RETRIES_OF_UNUSABLE = 2
 """Retries of a response without a verdict: at temperature 0, it is often the same again."""
 _REFUSALS = frozenset({400, 422})
 """Responses of servers to a field that they do not know."""
-_RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "max_tokens", "stream", "n"})
+_FAULTS = frozenset({415, 500, 501})
+"""Further responses of servers that cannot process the field, or that have a fault."""
+_TOKENS_OF_CLAIM, _TOKENS_OF_SCORE = 64, 16
+"""Tokens of a reply for each claim and for each score of a list."""
 _Question = JudgeQuestion | EntityQuestion
 _Answer = TypeVar("_Answer")
 
@@ -107,12 +117,14 @@ class OpenAIJudge:
                       server needs none
     temperature       temperature of all votes, or one temperature for each; None for the default
                       of the server
-    max_tokens        maximum number of tokens of a response; None for the default of the server.
-                      A truncated response has no verdict
+    max_tokens        maximum number of tokens of a response, but at least 64 for each claim of a
+                      list and 16 for each score; None for the default of the server. A truncated
+                      response has no verdict
     marked            mark each line of a text in the prompt, and require the code of the prompt in
                       the response
     votes             odd number of votes; the majority decides, and no more votes than it needs
-                      are requested. Grades are the mean of all votes
+                      are requested. Grades are the mean of all votes, and verdicts of 0 or 1 by
+                      criterion or response their majority
     templates         your own wording by the kind of the questions
     extra             further fields of the request body, such as {"reasoning_effort": "low"}
     concurrency, timeout, deadline, retries, backoff
@@ -143,29 +155,29 @@ class OpenAIJudge:
         concurrency: int = 64,
         timeout: float = 60.0,
         deadline: float | None = 600.0,
-        retries: int = 5,
+        retries: int = 7,
         backoff: float = 0.5,
         cache: str | Path | None = None,
     ) -> None:
-        _check(model.strip() != "", "model must be the name of a model, found an empty string")
-        _check(votes >= 1 and votes % 2 == 1, f"votes must be an odd number, found {votes}")
-        _check(
+        check(model.strip() != "", "model must be the name of a model, found an empty string")
+        check(votes >= 1 and votes % 2 == 1, f"votes must be an odd number, found {votes}")
+        check(
             max_tokens is None or max_tokens >= 1,
             f"max_tokens must be at least 1, found {max_tokens}",
         )
         self.model = model
-        self._temperatures = _temperatures(temperature, votes)
+        self._temperatures = temperatures(temperature, votes)
         self._extra = dict(extra or {})
-        self._constant_fields = _constant_fields(model, max_tokens, self._extra)
+        self._constant_fields = constant_fields(model, max_tokens, self._extra)
         self._marked = marked
         self._templates = dict(templates or {})
         for kind, template in self._templates.items():
             template.check(kind)
-        self._sends_schema = True
+        self._sends_schema, self._accepts_schema = True, False
         self._cache = None if cache is None else check_cache(cache)
         self._caches = PerLoop(self._open_cache, self._close_cache)
         self._counter = UsageCounter()
-        _check("@" not in base_url, "base_url must contain no password; give the key as api_key")
+        check("@" not in base_url, "base_url must contain no password; give the key as api_key")
         servers = servers_of(base_url, is_base=True)
         self._client = Client(
             f"judge {model}",
@@ -177,7 +189,7 @@ class OpenAIJudge:
                 backoff=backoff,
                 concurrency=concurrency,
             ),
-            _headers(api_key, is_secure=servers[0].url.lower().startswith("https")),
+            headers(api_key, is_secure=servers[0].url.lower().startswith("https")),
             extra="judge",
             max_bytes=MAX_BYTES,
             keys="api_key, RAG_REWARDS_JUDGE_KEY or OPENAI_API_KEY",
@@ -194,7 +206,7 @@ class OpenAIJudge:
         same = len(set(self._temperatures)) == 1
         distinct = self._temperatures[:1] if same else self._temperatures
         temperature = ",".join("default" if t is None else f"{t:g}" for t in distinct)
-        extra = f" extra={_canonical(self._extra)}" if self._extra else ""
+        extra = f" extra={canonical(self._extra)}" if self._extra else ""
         extra += " marked" * self._marked
         if self._templates:
             texts = sorted((kind, repr(each)) for kind, each in self._templates.items())
@@ -255,13 +267,14 @@ class OpenAIJudge:
         return [answers[question] for question in questions]
 
     async def _decision(self, votes: _Votes, question: JudgeQuestion, sender: Sender) -> Verdict:
-        """Return the majority of binary votes, or the mean of grades."""
+        """Return the majority of binary votes, also by item, or the mean of grades."""
         if not question.is_graded:
             return await self._majority(votes, question, sender)
         count = len(self._temperatures)
-        verdicts = [(await self._vote(votes, question, i, sender)).verdict for i in range(count)]
-        grades = [each if isinstance(each, tuple) else (each or 0,) for each in verdicts]
+        grades = [await self._grades(votes, question, i, sender) for i in range(count)]
         means = tuple(math.fsum(column) / count for column in zip(*grades, strict=True))
+        if question.form == BINARY:
+            means = tuple(float(mean > 0.5) for mean in means)
         if not question.items:
             return means[0]
         return means[::-1] if question.swapped else means  # in the order of the question
@@ -270,11 +283,17 @@ class OpenAIJudge:
         """Request votes one after the other, until one verdict has more than half of them."""
         counts = [0, 0]
         while True:
-            entry = await self._vote(votes, question, sum(counts), sender)
-            verdict = int(entry.verdict == 1)
+            (grade,) = await self._grades(votes, question, sum(counts), sender)
+            verdict = int(grade)
             counts[verdict] += 1
             if 2 * counts[verdict] > len(self._temperatures):
                 return verdict
+
+    async def _grades(
+        self, votes: _Votes, question: JudgeQuestion, number: int, sender: Sender
+    ) -> tuple[float, ...]:
+        verdict = cast("Verdict", (await self._vote(votes, question, number, sender)).verdict)
+        return verdict if isinstance(verdict, tuple) else (verdict,)
 
     async def _common_names(
         self, votes: _Votes, question: EntityQuestion, sender: Sender
@@ -282,9 +301,10 @@ class OpenAIJudge:
         """Return the names that more than half of the votes state."""
         count = 1 if question.kind == "claims" else len(self._temperatures)
         entries = [await self._vote(votes, question, i, sender) for i in range(count)]
+        entities = [cast("Entities", entry.entities) for entry in entries]
         names: dict[str, str | None] = {}
         for placeholder in question.placeholders:
-            votes_by_name = Counter((entry.entities or {}).get(placeholder) for entry in entries)
+            votes_by_name = Counter(each[placeholder] for each in entities)
             name, most = votes_by_name.most_common(1)[0]
             names[placeholder] = name if 2 * most > count else None
         return names
@@ -292,6 +312,9 @@ class OpenAIJudge:
     async def _vote(self, votes: _Votes, question: _Question, number: int, sender: Sender) -> Entry:
         key = votes.keys[question][number]
         entry = votes.entries.get(key)
+        if entry and votes.cache and not _is_of_form(entry, question):
+            votes.cache.faults.damaged += 1
+            entry = None
         if entry is None:
             entry = await self._request_vote(question, self._body(question, number), sender)
             if votes.cache:
@@ -312,6 +335,8 @@ class OpenAIJudge:
             template = self._templates.get(question.kind)
             messages = judge_messages(question, marked=self._marked, template=template)
         body = {**self._constant_fields, "messages": messages}
+        if "max_tokens" in body:
+            body["max_tokens"] = max(body["max_tokens"], _least_tokens(question))
         temperature = self._temperatures[vote]
         return body if temperature is None else {**body, "temperature": temperature}
 
@@ -320,7 +345,12 @@ class OpenAIJudge:
         return [self._key(question, vote) for vote in range(len(self._temperatures))]
 
     def _key(self, question: _Question, vote: int) -> bytes:
-        return cache_key(prompt=PROMPT_VERSION, vote=vote, request=self._body(question, vote))
+        form = getattr(question, "form", None)
+        # The values of labels are not in the prompt.
+        own = {"form": repr(form)} if isinstance(form, Choice) else {}
+        return cache_key(
+            prompt=PROMPT_VERSION, vote=vote, request=self._body(question, vote), **own
+        )
 
     def _label(self, question: _Question) -> str:
         """Return the beginning of an error about a question."""
@@ -356,10 +386,13 @@ class OpenAIJudge:
             schema = reply_schema(question.form, question.items, code)
             extended = {"response_format": schema, **body}
             try:
-                return await sender.post(path, _encoded(extended), _Completion)
+                completion = await sender.post(path, _encoded(extended), _Completion)
             except HttpError as error:
-                if error.status not in _REFUSALS:
+                if error.status not in (_REFUSALS if self._accepts_schema else _REFUSALS | _FAULTS):
                     raise
+            else:
+                self._accepts_schema = True
+                return completion
             completion = await sender.post(path, _encoded(body), _Completion)
             self._sends_schema = False
             return completion
@@ -416,72 +449,29 @@ class OpenAIJudge:
         self._counter.add(cache_faults=faults.total)
 
 
-# --- arguments -----------------------------------------------------------------------------------
+# --- bodies and entries --------------------------------------------------------------------------
 
 
-def _check(is_valid: bool, message: str) -> None:
-    """Raise UsageError with this message unless an argument of the judge is valid."""
-    if not is_valid:
-        raise UsageError(f"judge: {message}")
+def _least_tokens(question: _Question) -> int:
+    """Return the number of tokens that a reply with a list can have, 0 for another reply."""
+    if isinstance(question, EntityQuestion):
+        return _TOKENS_OF_CLAIM * len(question.placeholders) * (question.kind == "claims")
+    return _TOKENS_OF_SCORE * question.items
 
 
-def _headers(api_key: str | None, *, is_secure: bool) -> dict[str, str]:
-    """Return the header with the key. The one for OpenAI is not sent over open connections."""
-    key = os.environ.get("RAG_REWARDS_JUDGE_KEY", "") if api_key is None else api_key
-    if api_key is None and is_secure and not key.strip():
-        key = os.environ.get("OPENAI_API_KEY", "")
-    key = key.strip()
-    _check(
-        key.isascii() and key.isprintable(),
-        "api_key must contain printable ASCII characters only",
-    )
-    return {"authorization": f"Bearer {key}"} if key else {}
-
-
-def _temperatures(
-    temperature: float | Sequence[float] | None, votes: int
-) -> tuple[float | None, ...]:
-    """Return one temperature per vote. Two votes at temperature 0 would be the same vote."""
-    if temperature is None or isinstance(temperature, (int, float)):
-        each: tuple[float | None, ...] = (temperature,) * votes
-    else:
-        each = tuple(temperature)
-    _check(
-        len(each) == votes,
-        f"temperature must have one value per vote ({votes}), found {len(each)}",
-    )
-    _check(
-        all(t is None or (t >= 0 and math.isfinite(t)) for t in each),
-        f"temperature must be a number of at least 0, found {temperature}",
-    )
-    _check(
-        each.count(0) <= 1,
-        f"{votes} votes at temperature 0 are the same vote: increase the temperature",
-    )
-    return each
-
-
-def _constant_fields(
-    model: str, max_tokens: int | None, extra: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the fields that all requests have in common."""
-    reserved = sorted(_RESERVED_FIELDS & extra.keys())
-    _check(not reserved, f"extra must not contain {', '.join(reserved)}")
+def _is_of_form(entry: Entry, question: _Question) -> bool:
+    """Return whether an entry of the cache can be the answer to a question."""
+    if isinstance(question, EntityQuestion):
+        return set(question.placeholders) <= (entry.entities or {}).keys()
     try:
-        _canonical(extra)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"judge: extra cannot be encoded as JSON: {error}") from error
-    limit = {} if max_tokens is None else {"max_tokens": max_tokens}
-    return {**extra, **limit, "model": model}
+        question.check(entry.verdict)
+    except BackendError:
+        return False
+    return True
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
     return msgspec.json.encode(body, order="sorted")
-
-
-def _canonical(value: Any) -> str:
-    """Return a value as JSON with sorted keys. Raises TypeError or ValueError if there is none."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _count(tokens: int | None) -> int:
