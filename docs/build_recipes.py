@@ -187,7 +187,9 @@ def _values(component: str, scores: Sequence[Score]) -> list[str]:
 
 def _question(row: Rollout) -> str:
     """Return the question, its documents unless they are results of turns, and the gold data."""
-    documents = "" if row.has_turns else _documents(row.labels, row.documents or ())
+    results = {result.text for turn in row.steps() for result in turn.results or ()}
+    all_found = row.has_turns and results.issuperset(each.text for each in row.documents or ())
+    documents = "" if all_found else _documents(row.labels, row.documents or ())
     gold = "" if row.answers is None else f"gold: {_gold(row)}"
     parts = (row.question or "", documents, gold, _rubric(row))
     return "```text\n" + "\n\n".join(filter(None, parts)) + "\n```\n"

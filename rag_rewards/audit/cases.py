@@ -189,7 +189,8 @@ def cases_of(lines: list[Line]) -> Iterator[Case]:
                 {"response": side.text(form)} | shared | side.row
                 for side in (line.attacked, line.honest)
             )
-            yield Case(line.attack, recipe, line.name, attacked, honest, settings)
+            name, is_free = line.name, line.is_free
+            yield Case(line.attack, recipe, name, attacked, honest, settings, is_free=is_free)
 
 
 def _agent_cases(line: Line, recipe: str, settings: Mapping[str, Any]) -> Iterator[Case]:

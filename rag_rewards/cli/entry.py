@@ -116,7 +116,8 @@ def _removed_option(error: UnknownOptionError, command: str) -> str:
     if name in MODEL_SETTINGS:
         place = flag(name, command)
         instead = f"{place}=VALUE" if place.startswith("--") else place
-        return f"there is no option {option} since version 0.8.0: use {instead}"
+        since = "" if name in _NEW_SETTINGS else " since version 0.8.0"
+        return f"there is no option {option}{since}: use {instead}"
     removed = removed_option(name, command)
     if removed is None:
         return ""
@@ -133,6 +134,8 @@ MODEL_SETTINGS = frozenset(
     )
 )
 """The fields of `ModelSettings`, whose module takes time to import."""
+_NEW_SETTINGS = ("generator", "judge_templates")
+"""Those that were never an option."""
 WITHOUT_MODELS = frozenset(("recipes", "replay", "report", "doctor", "prepare"))
 """The commands that use no models."""
 

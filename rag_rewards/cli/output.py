@@ -63,6 +63,7 @@ def print_messages(lines: Iterable[str]) -> None:
 
 _FLAGS = {
     "model": "--model PATH",
+    "generator": "--set models.generator=PATH",
     "nli": "--nli PATH",
     "similarity": "--similarity PATH",
     "judge": "--judge URL --judge-model NAME",

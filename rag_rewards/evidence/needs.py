@@ -173,7 +173,10 @@ class GeneratedAnswerNeed(Need):
 
     model_kind = "generator"
     field_name = "generated_answers"
-    fault = "missing; add the answer of the generator, or set the option generator or model"
+    fault = (
+        "missing; add the answer of the generator, set the option generator, or set the option "
+        "model"
+    )
     component: str
     messages: tuple[tuple[str, str], ...]
     temperature: float = 0.0

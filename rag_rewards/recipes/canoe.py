@@ -134,8 +134,7 @@ CANOE = RecipeDefinition(
         ),
     },
     loopholes=(
-        Loophole((1, 6), "a list of every candidate, and 314 for 3.14, count as right"),
-        Loophole((7,), "the first of many answer sections counts"),
+        Loophole((1, 6, 7), "candidate lists, 314 for 3.14, and the first of many answers count"),
         Loophole((11, 25, 27), "empty sections, and repeated or invisible words, count"),
         Loophole(
             (29,),
@@ -146,5 +145,6 @@ CANOE = RecipeDefinition(
     deviations=(
         "answers are compared after the normalizer squad, and not with math_verify",
         "the generator gets the prompt of this recipe, also for a row with another prompt",
+        "the thinking must begin in the response; add <think> if the prompt ends with it",
     ),
 )

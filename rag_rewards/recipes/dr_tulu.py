@@ -118,6 +118,7 @@ DR_TULU = RecipeDefinition(
         "results_from": HARDENED["results_from"],
         "malformed_penalty": HARDENED["malformed_penalty"],
         "citation.uncited": HardenedSetting("needed", (46,), "text that needs no citation"),
+        "citation.precision": HardenedSetting("result", (17,), "citations of every result"),
         "format.valid": HardenedSetting(
             True, (13, 44), "empty answers, citations of nothing, and queries without results"
         ),
@@ -129,18 +130,18 @@ DR_TULU = RecipeDefinition(
         Loophole((13,), "an empty answer is rewarded"),
         Loophole(
             (21,),
-            "the rubric is as reliable as the judge, which a response can address; "
-            "judge_checks=always asks every graded question twice and plants one",
+            "a response can address the judge; judge_checks=always asks twice and plants questions",
             variants={21: ("grades-by-request",)},
         ),
+        Loophole((17,), "a citation of every result counts like one of the results that support"),
         Loophole((44,), "a citation of an id that no result has is rewarded by the format"),
         Loophole((37, 38), "searches are counted, whatever they return"),
         Loophole((46,), "a claim that needs no citation counts like one that is supported"),
     ),
     deviations=(
         "all ids of a citation count, as one source; in the released code only the last one does",
-        "a judge grades the support of a claim once, and precision follows from it; the released "
-        "code asks about both, and its asynchronous precision is always 0",
+        "precision follows from the grades of support; the released code asks for it, and its "
+        "asynchronous precision is always 0",
         "the claims are those of the answer; the released code also reads thinking and results",
         "a failed judge leaves the rollout unscored, not at 0; weights may sum to less than 1",
         "adaptive criteria are those of the row; the released code lets a language model write "

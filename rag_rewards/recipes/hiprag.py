@@ -143,6 +143,7 @@ HIPRAG = RecipeDefinition(
         "with unaided.by=judge, the judge answers the query of a step itself; in the released "
         "code, the policy does, and a judge compares its answer with the conclusion",
         "a judge that fails leaves the rollout unscored; the released code counts the step as good",
-        "results are in the tags of the dialect, not in <context>; no section may be empty",
+        "queries and results are in the tags of the dialect, such as <information> in place of "
+        "<context>; no section may be empty",
     ),
 )

@@ -132,7 +132,7 @@ RLCR = RecipeDefinition(
     ),
     deviations=(
         "the response consists of the four sections, each once; the released code also accepts "
-        "any text before </think>",
+        "any text before </think>, as of thinking that begins in the prompt",
         "the first answer section outside of the thinking counts; the released code reads the "
         "last one of the whole response",
         "the confidence NaN is invalid; the released code accepts it, and the reward is NaN",

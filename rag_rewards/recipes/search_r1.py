@@ -308,6 +308,11 @@ SEARCH_R1 = RecipeDefinition(
         Loophole((6,), "the normalizer squad treats 3.14 as 314 and C++ as C"),
         Loophole((7,), "the last of many answer sections counts"),
         Loophole(
+            (20, 21),
+            "with accuracy.metric=judge, the reward is as reliable as the judge",
+            variants={20: ("colon",), 21: ("verdict-in-the-answer",)},
+        ),
+        Loophole(
             (33,),
             "in a transcript, a results block after a query counts as a search, even if the "
             "policy wrote it",

@@ -1,5 +1,6 @@
 # The public names of the package. `public_names` reads them when the package is imported.
 
+from rag_rewards.rewards.agent_form import AgentForm as AgentForm
 from rag_rewards.rewards.answer import AnswerMatch as AnswerMatch
 from rag_rewards.rewards.citation import CitationRecall as CitationRecall
 from rag_rewards.rewards.citation import citation_precision as citation_precision
@@ -9,6 +10,7 @@ from rag_rewards.rewards.claims import citation_scores as citation_scores
 from rag_rewards.rewards.claims import claim_citations as claim_citations
 from rag_rewards.rewards.claims import faithfulness as faithfulness
 from rag_rewards.rewards.claims import mean_claim_f1 as mean_claim_f1
+from rag_rewards.rewards.confidence import StatedConfidence as StatedConfidence
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood as ContrastiveLikelihood
 from rag_rewards.rewards.contrastive import contrastive_likelihood as contrastive_likelihood
 from rag_rewards.rewards.contrastive import evidential_contribution as evidential_contribution
@@ -39,12 +41,15 @@ from rag_rewards.rewards.group_judge import GroupJudge as GroupJudge
 from rag_rewards.rewards.length import Cost as Cost
 from rag_rewards.rewards.length import length_cost as length_cost
 from rag_rewards.rewards.length import repetition_cost as repetition_cost
+from rag_rewards.rewards.refinement import Refinement as Refinement
 from rag_rewards.rewards.refusal import RefusalDetector as RefusalDetector
 from rag_rewards.rewards.refusal import refusal_reward as refusal_reward
 from rag_rewards.rewards.rubric import EvolvingRubric as EvolvingRubric
 from rag_rewards.rewards.rubric import Rubric as Rubric
 from rag_rewards.rewards.rubric import ValidCitation as ValidCitation
 from rag_rewards.rewards.rubric import rubric_value as rubric_value
+from rag_rewards.rewards.sources import SourceComponents as SourceComponents
+from rag_rewards.rewards.steps import StepComponents as StepComponents
 from rag_rewards.rewards.truthfulness import Outcome as Outcome
 from rag_rewards.rewards.truthfulness import Reasoning as Reasoning
 from rag_rewards.rewards.truthfulness import combine_reasoning as combine_reasoning

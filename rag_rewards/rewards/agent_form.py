@@ -9,8 +9,9 @@ from typing import Literal
 from rag_rewards.reward import RolloutReward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import check_choices
+from rag_rewards.text.sections import contents
 from rag_rewards.turns.dialects import THINK
-from rag_rewards.turns.order import is_balanced, is_well_formed
+from rag_rewards.turns.order import begins_in_prompt, is_balanced, is_well_formed
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 Rule = Literal["order", "balance", "actions"]
@@ -68,13 +69,13 @@ class AgentForm(RolloutReward):
 
     The detail `invalid` states why a rollout is not valid.
 
-    Components: `valid`; `searches`, the number of searches; and `tools`, 1 if the policy searched
-    and wrote a section <python>, else 0.
+    Components: `valid`; `searches`, the number of queries with results, which can be empty; and
+    `tools`, 1 if the policy searched and wrote a section <python> that is not empty, else 0.
 
     rule  order    the tags have the order of the dialect, see `turns.order.is_well_formed`
           balance  there is an answer, and each tag opens as often as it closes
-          actions  there is thinking, each turn has an action that can be read, and no bracket is
-                   beside the name of a tag, as in "(search"
+          actions  there is thinking, which can begin in the prompt, each turn has an action that
+                   can be read, and no bracket is beside the name of a tag, as in "(search"
     """
 
     rule: Rule = "order"
@@ -86,9 +87,13 @@ class AgentForm(RolloutReward):
         run = rollout.trajectory(self.reading)
         fault = self._fault(run)
         valid = float(not fault)
-        has_code = any("</python>" in turn.text for turn in run.turns)
-        tools = float(has_code and run.searches > 0)
-        components = {"valid": valid, "searches": float(run.searches), "tools": tools}
+        searches = float(sum(len(turn.queries) for turn in run.turns if turn.is_search))
+        has_code = any(part.strip() for turn in run.turns for part in contents(turn.text, "python"))
+        components = {
+            "valid": valid,
+            "searches": searches,
+            "tools": float(has_code and searches > 0),
+        }
         return Score(valid, components, details={"invalid": fault} if fault else {})
 
     def _fault(self, run: Trajectory) -> str:
@@ -101,7 +106,9 @@ class AgentForm(RolloutReward):
             return "" if is_balanced(run) else "a tag opens more or less often than it closes"
         words = [turn.text for turn in run.turns]
         has_tags = all(any(tag in text for text in words) for tag in THINK)
-        if not has_tags and not any(turn.reasoning for turn in run.turns):
+        if not (has_tags or begins_in_prompt(run)) and not any(
+            turn.reasoning for turn in run.turns
+        ):
             return "no thinking"
         if not all(_REJECTED.isdisjoint(turn.malformed) for turn in run.turns):
             return "an action that cannot be read"

@@ -24,6 +24,8 @@ _CITATIONS = "DR Tulu, released code at 6188f34: citation_utils.py"
 _FORMAT = "DR Tulu, released code at 6188f34: format_utils.py"
 SUPPORT = Choice((("full", 1.0), ("partly", 0.5), ("no", 0.0)))
 NEEDLESS = Choice((("not needed", 1.0), ("needed", 0.0)))
+_RESULTS = 5
+"""Number of cited results of a claim that are judged alone."""
 
 
 def citation_value(scores: list[tuple[float, float]], valid: float) -> float:
@@ -96,6 +98,14 @@ class CitedClaims(RolloutReward):
             f"{_CITATIONS}: count",
         ),
     ] = "count"
+    precision: Annotated[
+        Literal["claim", "result"],
+        about(
+            "claim: 1 for a claim with support; result: the share of the cited results that alone "
+            f"support a part of the claim, of which the first {_RESULTS} are judged",
+            "ours: claim; the released code asks a judge",
+        ),
+    ] = "claim"
     max_claims: Annotated[
         int,
         about("number of claims that are judged; further ones have F1 0", "ours", ge=1, le=500),
@@ -105,23 +115,21 @@ class CitedClaims(RolloutReward):
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        claims = self._judged(self._claims(rollout))
-        if not claims:
-            return []
-        questions = tuple(_question(rollout, claim) for claim in claims.values())
-        return [GradesNeed(self.name, tuple(claims), questions)]
+        questions = self._questions(rollout, self._claims(rollout))
+        names = tuple(questions)
+        return [GradesNeed(self.name, names, tuple(questions.values()))] if names else []
 
     def score(self, rollout: Rollout) -> Score:
         claims = self._claims(rollout)
-        judged = self._judged(claims)
-        grades = GradesNeed(self.name, tuple(judged)).read(rollout) if judged else {}
+        names = tuple(self._questions(rollout, claims))
+        grades = GradesNeed(self.name, names).read(rollout) if names else {}
         scores, details = [], []
         for number, claim in claims.items():
             recall = grades.get(number, 0.0)
             details.append({"text": claim.text, "cited": list(claim.cited), "recall": recall})
             is_needless = self.uncited == "needed" and not claim.cited and recall == 1
             if not is_needless:
-                scores.append((float(recall > 0 or not claim.sources), recall))
+                scores.append((self._precision(number, claim, grades), recall))
         cited = {label for claim in claims.values() for label in claim.cited}
         sources = sources_of(rollout, rollout.trajectory(self.reading))
         valid = len(cited & sources.keys()) / len(cited) if cited else 0.0
@@ -143,14 +151,29 @@ class CitedClaims(RolloutReward):
             for number, each in enumerate(cited_claims(answer), 1)
         }
 
-    def _judged(self, claims: Mapping[str, _Claim]) -> dict[str, _Claim]:
-        """Return the claims on which a judge decides."""
-        judged = {
-            number: claim
+    def _precision(self, number: str, claim: _Claim, grades: Mapping[str, float]) -> float:
+        """Return the precision of the citations of a claim."""
+        count = len(claim.sources)
+        if self.precision == "claim" or count < 2:
+            return float(not count or grades.get(number, 0.0) > 0)
+        return sum(grades.get(f"{number}.{i}", 0.0) > 0 for i in range(1, count + 1)) / count
+
+    def _questions(
+        self, rollout: Rollout, claims: Mapping[str, _Claim]
+    ) -> dict[str, JudgeQuestion]:
+        """Return the questions by claim, as "2", and by cited result, as "2.1"."""
+        judged = [
+            (number, claim)
             for number, claim in claims.items()
             if claim.sources or not (claim.cited and self.uncited == "needed")
-        }
-        return dict(list(judged.items())[: self.max_claims])
+        ][: self.max_claims]
+        questions = {number: _question(rollout, claim) for number, claim in judged}
+        for number, claim in judged if self.precision == "result" else ():
+            if len(claim.sources) > 1:
+                for i, source in enumerate(claim.sources[:_RESULTS], 1):
+                    alone = claim._replace(sources=(source,))
+                    questions[f"{number}.{i}"] = _question(rollout, alone)
+        return questions
 
 
 def _question(rollout: Rollout, claim: _Claim) -> JudgeQuestion:
@@ -209,7 +232,7 @@ class SearchCount(RolloutReward):
         Literal["queries", "new"],
         about(
             "queries: every query counts; new: every turn with a result that no earlier turn has, "
-            "unless the answer is empty",
+            "if the answer has a letter or digit",
             "DR Tulu, released code at 6188f34: search_utils.py: queries",
         ),
     ] = "queries"
@@ -227,7 +250,7 @@ class SearchCount(RolloutReward):
 
     def score(self, rollout: Rollout) -> Score:
         run = rollout.trajectory(self.reading)
-        if run.answer is None or (self.count == "new" and not run.answer.strip()):
+        if run.answer is None or (self.count == "new" and not any(map(str.isalnum, run.answer))):
             return Score(0.0)
         count = sum(len(turn.queries) for turn in run.turns)
         if self.count == "new":

@@ -17,12 +17,13 @@ from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.sections import Tags
+from rag_rewards.text.thinking import without_thinking
 from rag_rewards.turns.trajectory import READING, Reading
 from rag_rewards.turns.turn import Result
 
 _S3 = "s3, released code at ba08d58: rag_2.py"
 _SELECTION = ("<important_info>", "</important_info>")
-_NUMBER = re.compile(r"(?<!\d)\d{1,4}(?!\d)")
+_NUMBER = re.compile(r"(?<!\d)\d{1,40}(?!\d)")  # the label of a document can be a long id
 Messages = tuple[tuple[str, str], ...]
 """The role and the content of each message of a chat."""
 
@@ -147,13 +148,24 @@ def _selection(text: str) -> Iterable[str] | None:
     return dict.fromkeys(str(int(number)) for number in _NUMBER.findall(inside))
 
 
+def final_answer(output: str) -> str:
+    """Return the answer in an output of a generator, without its thinking.
+
+    An unclosed tag of the thinking extends to the end, and the prompt can contain the opening tag.
+
+    >>> final_answer("<think>Paris?</think>Rome"), final_answer("Paris?</think><answer>Rome")
+    ('Rome', 'Rome')
+    """
+    return output_answer(without_thinking(output).rpartition("</think>")[2])
+
+
 @dataclass(frozen=True)
 @check_choices
 class GeneratedAnswer:
     """The accuracy of the answer that a generator gives to a chat about a rollout. Range 0 to 1.
 
     chat    the chat about a rollout; without one, the value is 0
-    answer  comparison with the gold answers; of an output with <answer>, the section counts
+    answer  comparison of the final answer with the gold answers
 
     The answer is the evidence `generated_answers.NAME`, and a verdict on it `verdicts.NAME`. Raises
     DataError for missing evidence and gold answers. Sources: s3, released code at ba08d58:
@@ -198,7 +210,7 @@ class GeneratedAnswer:
             return []
         if not need.is_met(rollout) or self.by == "rules":
             return [need]
-        text = output_answer(need.read(rollout))
+        text = final_answer(need.read(rollout))
         if not text.strip() or self._compared(rollout, text, GoldForms(self.answer.normalize))[0]:
             return [need]
         return [need, self._match.correctness.verdict_need(rollout, text.strip())]
@@ -228,7 +240,7 @@ class GeneratedAnswer:
         need = self._need(rollout)
         if need is None:
             return Score(0.0)
-        text = output_answer(need.read(rollout))
+        text = final_answer(need.read(rollout))
         value, decision = self._compared(rollout, text, forms)
         if not value and self.by == "judge":
             value = self._match.correctness.verdict(rollout, text)

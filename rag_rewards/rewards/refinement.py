@@ -11,10 +11,12 @@ from rag_rewards.rewards.search import Match, Retrieval
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.hidden import shown
+from rag_rewards.text.sections import contents
+from rag_rewards.turns.dialects import ANSWER
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 CODE = "AutoRefine, released code at 8363788: qa_em.py"
-_OPENING, _CLOSING = "<refine>", "</refine>"
 
 
 def refined_reward(outcome: float, refined: float, *, weight: float = 0.1) -> float:
@@ -28,21 +30,25 @@ def refined_reward(outcome: float, refined: float, *, weight: float = 0.1) -> fl
     return outcome if outcome > 0 else weight * refined
 
 
-def refinement(run: Trajectory) -> str:
+def refinement(run: Trajectory, *, shown_only: bool = False) -> str:
     """Return the sections <refine> in the words of the policy, joined by a space.
+
+    shown_only  leave out sections in hidden text and after an opening tag <answer>
 
     >>> from rag_rewards.turns.trajectory import read_trajectory
     >>> refinement(read_trajectory("<refine>a</refine> b <refine>c</refine><refine>d"))
     'a c'
     """
-    parts = []
-    for turn in run.turns:
-        end = 0
-        while (start := turn.text.find(_OPENING, end)) >= 0:
-            if (end := turn.text.find(_CLOSING, start)) < 0:
-                break
-            parts.append(turn.text[start + len(_OPENING) : end])
-    return " ".join(parts)
+    texts = [turn.text for turn in run.turns]
+    if shown_only:
+        texts = [_outside_of_answers(shown(text)) for text in texts]
+    return " ".join(part for text in texts for part in contents(text, "refine"))
+
+
+def _outside_of_answers(text: str) -> str:
+    opening, closing = ANSWER
+    before, *rest = text.split(opening)
+    return before + "".join(part.partition(closing)[2] for part in rest)
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,8 @@ class Refinement(RolloutReward):
     from_results: Annotated[
         bool,
         about(
-            "the gold answer in <refine> counts only if the results of a search contain it, too",
+            "<refine> counts only if the results of a search contain the gold answer, too, if it "
+            "is visible and outside of the answer, and if the answer has a letter or digit",
             "ours: off, as published",
         ),
     ] = False
@@ -88,7 +95,9 @@ class Refinement(RolloutReward):
 
     def score(self, rollout: Rollout) -> Score:
         run = rollout.trajectory(self.reading)
-        text = "" if run.answer is None else refinement(run)
         retrieval = Retrieval(self.match, GoldForms(self.answer.normalize))
+        if run.answer is None or (self.from_results and not any(map(str.isalnum, run.answer))):
+            return Score(0.0)
+        text = refinement(run, shown_only=self.from_results)
         value = retrieval.contain([text] if text else [], rollout.gold)
         return Score(value * retrieval(rollout, run) if value and self.from_results else value)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from rag_rewards.errors import DataError, shorten
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.citation import citation_precision, citation_recall
@@ -99,14 +100,38 @@ def without_sources(text: str) -> str:
 
 
 def retrieved_sources(rollout: Rollout, run: Trajectory) -> set[str]:
-    """Return the labels of the results, or of the documents of a rollout without results."""
+    """Return the labels of the results, or of the documents of a rollout without results.
+
+    A result or a document without an id is compared by its title and text.
+    """
     if not any(turn.results is not None for turn in run.turns):
         return set(rollout.labels)
     texts = {result.titled_text for result in run.results}
+    without_id = {result.titled_text for result in run.results if result.id is None}
     documents = zip(rollout.labels, rollout.documents or (), strict=True)
     ids = [result.id for result in run.results if result.id is not None]
-    known = {label for label, each in documents if each.id is None and each.titled_text in texts}
-    return known | set(rollout.labels_of(ids))
+    same = {
+        label
+        for label, each in documents
+        if each.titled_text in (texts if each.id is None else without_id)
+    }
+    return same | set(rollout.labels_of(ids))
+
+
+def check_comparable(rollout: Rollout, run: Trajectory) -> None:
+    """Raise DataError if nothing can show whether the results contain a supporting document.
+
+    That is so if no result has an id, and no document of the rollout is a supporting one.
+    """
+    gold = rollout.supporting_labels
+    lacks_ids = bool(run.results) and all(result.id is None for result in run.results)
+    if gold and lacks_ids and set(gold).isdisjoint(rollout.labels):
+        ids = shorten(", ".join(gold), 60)
+        raise DataError(
+            f"the results have no ids, and the documents contain none of {ids}: add the field id "
+            "to the results, or the supporting documents to the field documents",
+            "supporting",
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +145,8 @@ class SourceComponents:
     grounding  share of the cited documents that were found
     brevity    1 − length/cap, at least 0
 
-    Without an answer, all of them are 0. Raises DataError for a row without `supporting`.
+    Without an answer, all of them are 0. Raises DataError for a row without `supporting` and,
+    gated, for results that cannot be compared with it.
     """
 
     answer: AnswerMatch = AnswerMatch("outcome")
@@ -178,6 +204,8 @@ class SourceComponents:
         text = (answer_of(run, self.repeated) or "").strip()
         correctness = self.answer.correctness
         outcome, decision = correctness.decided_value(rollout, without_sources(text), forms)
+        if self.gated:
+            check_comparable(rollout, run)
         retrieved = retrieved_sources(rollout, run) if text else set()
         cited = cited_sources(text, rollout, claims_only=self.claims_only)
         recall, precision = citation_recall(cited, gold), citation_precision(cited, gold)

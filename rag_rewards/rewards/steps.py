@@ -11,6 +11,7 @@ from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.evidence.needs import GeneratedAnswerNeed, Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.generated_answer import final_answer
 from rag_rewards.rewards.search import (
     REPEATED_ANSWER,
     RepeatedAnswer,
@@ -22,13 +23,14 @@ from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import squad
-from rag_rewards.turns.dialects import TOOLS
+from rag_rewards.turns.dialects import SEARCH, TOOLS
 from rag_rewards.turns.order import closed_words
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 _CODE = "HiPRAG, released code at 3e64036: qa_em_format.py"
 _ANSWER_TOKENS = 256
 """The number of tokens of the generator's answer to a query."""
+_NO_ANSWER = "The model gave no answer."
 
 SEARCHED_TASK = """\
 You check whether a search was needed. An agent wrote the query in the question, read the results \
@@ -57,6 +59,7 @@ reasoning.
 
 _TAG = re.compile(
     r"</?(?:think|step|reasoning|search|information|context|result|conclusion|answer)>"
+    r"|<\|(?:begin|end)_of_documents\|>"
 )
 _LETTERS = {"think": "t", "step": "s", "reasoning": "r", "search": "q", "conclusion": "c"}
 _LETTERS["answer"] = "a"  # a closing tag has a small letter; `w` are words, `x` is another tag
@@ -76,7 +79,8 @@ def read_steps(run: Trajectory, max_steps: int = 32) -> tuple[Step, ...]:
 
     The words of the policy are one thinking section of steps and then an answer. A step has
     reasoning, a query if it searches, and a conclusion, none of them empty. The environment must
-    have returned results to each query. In tool calls, a call is the query.
+    have returned results to each query. A query has the tags of the dialect; in tool calls, a call
+    is the query.
 
     >>> from rag_rewards.turns.trajectory import read_trajectory
     >>> step = "<step><reasoning>a</reasoning><conclusion>b</conclusion></step>"
@@ -93,7 +97,9 @@ def read_steps(run: Trajectory, max_steps: int = 32) -> tuple[Step, ...]:
 
 def _words(run: Trajectory) -> Iterator[str]:
     for turn in run.turns:
-        yield closed_words(turn, run.dialect)
+        words = closed_words(turn, run.dialect)
+        opening, closing = run.dialect.query or SEARCH
+        yield words.replace(opening, SEARCH[0]).replace(closing, SEARCH[1])
         if run.dialect is TOOLS and turn.queries:
             yield f"<search>{'; '.join(turn.queries)}</search>"
 
@@ -193,7 +199,7 @@ class StepComponents:
         answer = GeneratedAnswerNeed(_component(i), (message,), 1.0, _ANSWER_TOKENS)
         if not answer.is_met(rollout):
             return [answer]
-        gold = (answer.read(rollout),)
+        gold = (final_answer(answer.read(rollout)).strip() or _NO_ANSWER,)
         question = JudgeQuestion(
             "searched_step", step.query, step.conclusion, gold, task=COMPARED_TASK
         )

@@ -35,6 +35,21 @@ class SectionStyle(msgspec.Struct, frozen=True):
     ] = "first"
 
 
+def contents(text: str, name: str) -> list[str]:
+    """Return the contents of the sections of one name, in linear time.
+
+    >>> contents("<note>a</note> b <note>c</note><note>d", "note")
+    ['a', 'c']
+    """
+    opening, closing = f"<{name}>", f"</{name}>"
+    parts, end = [], 0
+    while (start := text.find(opening, end)) >= 0:
+        if (end := text.find(closing, start)) < 0:
+            break
+        parts.append(text[start + len(opening) : end])
+    return parts
+
+
 _THOUGHT = ("think", "/think")
 _Pair = tuple[str, str, str, int]
 """(name, opening and closing tag without their first bracket, length of the opening one)."""

@@ -62,15 +62,15 @@ class Dialect:
         return query.strip()
 
 
-_SEARCH: Pair = ("<search>", "</search>")
-SEARCH_R1 = Dialect("search-r1", _SEARCH, ("<information>", "</information>"), "first")
+SEARCH: Pair = ("<search>", "</search>")
+SEARCH_R1 = Dialect("search-r1", SEARCH, ("<information>", "</information>"), "first")
 R1_SEARCHER = Dialect(
     "r1-searcher",
     ("<|begin_of_query|>", "<|end_of_query|>"),
     ("<|begin_of_documents|>", "<|end_of_documents|>"),
     "last",
 )
-RESEARCH = Dialect("research", _SEARCH, ("<result>", "</result>"), "last")
+RESEARCH = Dialect("research", SEARCH, ("<result>", "</result>"), "last")
 TOOLS = Dialect("tools")
 DIALECTS = {each.name: each for each in (SEARCH_R1, R1_SEARCHER, RESEARCH, TOOLS)}
 

@@ -60,13 +60,13 @@ def is_balanced(run: Trajectory) -> bool:
     """Return whether each tag of the dialect opens as often as it closes in the policy's words.
 
     An opening tag of the thinking at the end of an observation belongs to the next turn, because
-    the chat template wrote it there.
+    the chat template wrote it there. The thinking of the first turn can begin in the prompt.
 
     >>> from rag_rewards.turns.trajectory import read_trajectory
     >>> is_balanced(read_trajectory("<think>a<answer>b</answer>"))
     False
     """
-    counts: Counter[str] = Counter()
+    counts: Counter[str] = Counter({THINK[0]: begins_in_prompt(run)})
     for turn in run.turns:
         counts.update(
             tag[0] for tag in run.dialect.pattern.finditer(closed_words(turn, run.dialect))
@@ -74,6 +74,18 @@ def is_balanced(run: Trajectory) -> bool:
     for turn in run.turns[:-1]:
         counts[THINK[0]] += (turn.observation or "").rstrip().endswith(THINK[0])
     return all(counts[opening] == counts[closing] for opening, closing in run.dialect.pairs)
+
+
+def begins_in_prompt(run: Trajectory) -> bool:
+    """Return whether the first turn closes thinking that it did not open.
+
+    >>> from rag_rewards.turns.trajectory import read_trajectory
+    >>> begins_in_prompt(read_trajectory("I know.</think><answer>b</answer>"))
+    True
+    """
+    opening, closing = THINK
+    before, end, _ = run.turns[0].text.partition(closing)
+    return bool(end) and opening not in before
 
 
 def closed_words(turn: Turn, dialect: Dialect) -> str:

@@ -10,9 +10,11 @@ from cyclopts.argument import Argument
 
 from rag_rewards.cli.app import COMMANDS, make_app
 from rag_rewards.cli.entry import MODEL_SETTINGS, WITHOUT_MODELS, flag
+from rag_rewards.cli.output import with_flags
 from rag_rewards.cli.recipe_options import RecipeOptions
 from rag_rewards.cli.removed_options import REMOVED_OPTIONS
 from rag_rewards.errors import OptionError, UsageError
+from rag_rewards.evidence.needs import GeneratedAnswerNeed
 from rag_rewards.models.model_options import ModelChoice, ModelOptions, ModelSettings
 
 REQUIRED = {
@@ -215,6 +217,18 @@ def test_options_that_several_commands_had(cli, command, option):
     _, removed, replacement = message.partition(f"there is no option {name} since version 0.8.0: ")
     assert removed
     assert set(re.findall("--[a-z-]+", replacement)) <= arguments_of(command).keys()
+
+
+@pytest.mark.parametrize("option", ["--generator", "--judge-templates"])
+def test_settings_that_were_never_options(cli, option):
+    message = cli("audit", "-r", "arena", option, "x", code=2).err
+    name = option[2:].replace("-", "_")
+    assert f"there is no option {option}: use --set models.{name}=VALUE" in message
+
+
+def test_a_missing_generated_answer_names_the_options_of_the_command_line():
+    message = with_flags(GeneratedAnswerNeed.fault)
+    assert "pass --set models.generator=PATH, or pass --model PATH" in message
 
 
 def test_an_error_names_the_option_of_the_command_line(cli):

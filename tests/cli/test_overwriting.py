@@ -57,7 +57,16 @@ WRITTEN: dict[str, tuple[str, ...]] = {
 TEXT = (
     *("--columns", "--base", "--model", "--backend", "--device", "--nli"),
     *("--similarity", "--judge", "--judge-model", "--document-form", "--document-separator"),
-    *("--ray-address", "--format", "--start", "--metrics", "--by", "--label", "--column"),
+    *(
+        "--ray-address",
+        "--format",
+        "--start",
+        "--metrics",
+        "--by",
+        "--label",
+        "--label-range",
+        "--column",
+    ),
     *("--score", "--id", "--title", "--host", "TRAINER", "--policy"),
     *("--components", "DATASET", "--trainer", "--split", "--prompt", "--preset"),
     *("--documents-from", "--stop", "--pass", "--std-of", "--make", "--style", "--sections"),

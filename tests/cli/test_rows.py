@@ -97,7 +97,6 @@ def test_garbage_collection_skips_imported_modules_while_rows_are_scored(cli, wr
         (b'{"response":"a","step":"9"}', "step", "found str"),
         (b'{"response":"a","answerable":"yes"}', "answerable", "found str"),
         (b'{"response":"a","answer_kind":"long"}', "answer_kind", "short, list, claims"),
-        (b'{"response":"a","verdicts":{"outcome":2}}', "verdicts[]", "0, 1 or null"),
         (b'{"response":"a","answers":{"a":1}}', "answers", "found object"),
         (b'{"response":"a","answers":["a",["b"]]}', "answers", "not both"),
         (b'{"response":"a","answers":1e999}', "answers", "out of range"),

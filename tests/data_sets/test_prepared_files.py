@@ -20,10 +20,12 @@ from rag_rewards.testing import TableEntailment
 from rag_rewards.text.refusal import REFUSAL
 
 TRAINERS = ("verl", "openrlhf", "trl", "ms-swift", "skyrl", "slime", "nemo-gym", "none")
-SEARCHING = frozenset({"carr", "binary-rar", "igpo", "s3", "stepsearch"})
+SPECIAL = frozenset(
+    {"carr", "binary-rar", "dr-tulu", "igpo", "rag-env", "rubric", "ruler", "s3", "stepsearch"}
+)
 """Recipes that read what no data set contains: rubrics, verdicts, search keys, likelihoods."""
 TEXTUAL = tuple(
-    name for name in RECIPES if not name.startswith("ground-grpo") and name not in SEARCHING
+    name for name in RECIPES if not name.startswith("ground-grpo") and name not in SPECIAL
 )
 GROUNDED = ("ground-grpo-stage1", "ground-grpo")
 UNMARKED = ("naive-grpo", "lear", "truthrl")
@@ -105,6 +107,7 @@ def response(name: str, row: Rollout, right: bool) -> str:
             form = RECIPES[name].output
             text = f"x {cited if right else ''}"
             others = {section: text for section in form.sections if section != "answer"}
+            others |= {"confidence": "0.9"} if name == "rlcr" else {}
             return form.write(listed, **others)
 
 

@@ -70,6 +70,19 @@ def test_hardened_notes_need_a_result_and_whole_words(notes, results, value):
     assert result.value == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (refine("Paris") + answer("Lyon"), 0.1),
+        ("<!--" + refine("Paris") + "-->" + answer("Lyon"), 0.0),
+        (answer(refine("Paris") + " Lyon"), 0.0),
+        (refine("Paris") + answer("."), 0.0),
+    ],
+)
+def test_hardened_notes_are_visible_and_beside_an_answer(text, value):
+    assert score(SEARCHED, text, hardened=True).value == pytest.approx(value)
+
+
 WORDS = st.lists(st.sampled_from(["Paris", "Lyon", "city"]), max_size=4).map(" ".join)
 
 

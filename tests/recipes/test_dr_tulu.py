@@ -66,6 +66,13 @@ def test_components(answer, claims, components):
     assert result.turns[:-1] == (None,)
 
 
+@pytest.mark.parametrize("answer", ["", " . ", "…"])
+def test_hardened_answers_without_a_word_earn_nothing(answer):
+    components = score(graded(answer), hardened=True).components
+    assert [components[name] for name in ("citation", "searches")] == [0, 0]
+    assert components["format"] == pytest.approx(0.2)
+
+
 def test_without_citations_the_weights_are_those_of_the_released_code():
     settings = {"weights.rubric": 0.6, "weights.citation": 0.0, "weights.searches": 0.2}
     each = row(CITED, searches=4, verdicts={"rubric": {"year": 0.5}})
@@ -145,6 +152,28 @@ def test_one_question_for_the_rubric_and_one_for_each_claim():
     assert score(informed).components["citation"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("ids", "grades", "value"),
+    [
+        ("m1", {"1": 1}, 1.0),
+        ("m1,m2", {"1": 1, "1.1": 0.5, "1.2": 0.5}, 1.0),
+        ("m1,m2", {"1": 1, "1.1": 1, "1.2": 0}, 0.6 * 2 / 3 + 0.4),
+        ("m1,m2,m9", {"1": 1, "1.1": 0, "1.2": 1}, 0.6 * 2 / 3 + 0.4 * 2 / 3),
+        ("m1,m2", {"1": 0, "1.1": 0, "1.2": 0}, 0.4),
+    ],
+)
+def test_each_cited_result_is_judged_alone(ids, grades, value):
+    answer = CITED.replace("m1", ids)
+    precise = {"citation.precision": "result"}
+    assert score(graded(answer, claims=grades), **precise).components["citation"] == (
+        pytest.approx(value)
+    )
+    requests, informed = gathered(row(answer), lambda q: (1,) if q.criteria else 1.0, **precise)
+    assert informed.verdicts["citation"].keys() == grades.keys()
+    alone = [(each["text"],) for each in RESULTS[: len(grades) - 1]]
+    assert [r.documents for r in requests[2:]] == alone
+
+
 def test_a_failed_judge_leaves_the_rollout_unscored():
     assert isinstance(gathered(row(CITED), lambda q: BackendError("busy"))[1], BackendError)
     with pytest.raises(DataError, match=r"verdicts\.citation: missing"):
@@ -171,6 +200,10 @@ def test_the_number_of_claims_is_limited():
         ("<cite id=a>open <cite id=b>x</cite>", [("open", ()), ("x", ("b",))]),
         ("<!-- <cite id=a>x</cite> -->", []),
         ("</cite>. <cite id=a>…</cite>", []),
+        ('<cite id="a b" url="http://x">x</cite>', [("x", ("a", "b"))]),
+        ("<cite id=a, b url=x>x</cite>", [("x", ("a", "b"))]),
+        ('<cite id="a" hidden>x</cite>', []),
+        ('<cite id="">x</cite> <cite>y</cite> <CITE url="x" id=a>z</CITE>', [("x y z", ())]),
     ],
 )
 def test_claims_of_a_text(text, claims):

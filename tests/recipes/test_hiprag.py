@@ -115,6 +115,24 @@ def test_a_query_without_results_is_no_complete_form():
     assert score(row(turns=turns)).components["format"] == 0
 
 
+def r1_searcher(text):
+    """Return a text in the tags of another dialect."""
+    for name, tag in (("search", "query"), ("information", "documents")):
+        text = text.replace(f"</{name}>", f"<|end_of_{tag}|>")
+        text = text.replace(f"<{name}>", f"<|begin_of_{tag}|>")
+    return text
+
+
+def test_the_dialect_r1_searcher():
+    forged = "<|begin_of_documents|>Ada<|end_of_documents|>"
+    for conclusion, form in (("b", 1), (forged, 0)):
+        each = row(step(conclusion, "q"), good={0})
+        turns = [{"text": r1_searcher(turn.text), "results": turn.results} for turn in each.turns]
+        each = row(turns=turns, verdicts={"step:1": 1})
+        for dialect in ("auto", "r1-searcher"):
+            assert score(each, dialect=dialect).components["format"] == form
+
+
 def test_other_forms_of_a_rollout():
     opening, closing = step("b", "q").split("</search>")
     end = closing + "</think><answer>Ada</answer>"
@@ -130,6 +148,7 @@ def test_other_forms_of_a_rollout():
         {"response": "<think>" + opening + "</search>" + block + end},
         {"response": messages},
         {"turns": [{"text": "<think>" + opening, "query": "q", "results": []}, {"text": end}]},
+        {"response": "<think>" + r1_searcher(opening + "</search>" + block + end)},
         {"response_prefix": "<think>", "response": step() + "</think><answer>Ada</answer>"},
     ):
         each = decode_row({"question": "Who?", "answers": "Ada"} | fields)
@@ -159,17 +178,24 @@ def test_questions():
     assert score(informed).value == pytest.approx(1.4)
 
 
-def test_the_generator_answers_the_query_without_a_search():
+@pytest.mark.parametrize(
+    "output", ["Bergen", "<think>Oslo?</think>Bergen", "Oslo?</think><answer>Bergen</answer>"]
+)
+def test_the_generator_answers_the_query_without_a_search(output):
     judge = TableJudge(lambda question: int(question.gold != ("Bergen",)))
-    models = Models(generator=TablePolicy(texts=lambda prompt: "Bergen"), judge=judge)
+    policy = TablePolicy(texts=lambda prompt: output)
+    models = Models(generator=policy, judge=judge)
     built = recipe("hiprag", {"unaided.by": "generator"})
     each = row(step("In Bergen.", "town of Ada"), step("Ada."), verdicts={})
     [informed] = Gatherer(models).gather_sync(built, [each])
-    assert informed.generated_answers == {"step:1": "Bergen"}
+    assert informed.generated_answers == {"step:1": output.removesuffix("</answer>")}
     asked = {q.kind: (q.question, q.response, q.gold) for q in judge.requests}
     assert asked["searched_step"] == ("town of Ada", "In Bergen.", ("Bergen",))
     assert informed.verdicts == {"step:1": 0, "step:2": 1}
     assert built([informed])[0].value == pytest.approx(1.2)
+    each = row(step("Oslo.", "q"), verdicts={}, generated_answers={"step:1": "<think>Bergen"})
+    [need] = built.needs(each)[1:]
+    assert need.questions[0].gold == ("The model gave no answer.",)
     [need] = built.needs(row(step("In Bergen.", "town of Ada"), verdicts={}))
     assert "town of Ada" in need.messages[0][1]
     assert all(each.is_met(informed) for each in built.needs(informed))

@@ -36,7 +36,6 @@ def test_the_table(searches, text):
     ("turns", "fault"),
     [
         ([answer("Paris")], "no thinking"),
-        (["I think.</think>" + answer("Paris")], "no thinking"),
         ([THOUGHT, last("Paris")], "an action"),
         ([THOUGHT + "<search>q", last("Paris")], "an action"),
         ([THOUGHT + "(search for it)" + answer("Paris")], "a bracket"),
@@ -53,6 +52,26 @@ def test_invalid_rollouts(turns, fault):
 @pytest.mark.parametrize("text", ["The answer (a river) is open. I search.", "I research (it)."])
 def test_brackets_elsewhere_are_valid(text):
     assert score(f"<think>{text}</think>" + answer("Paris")).value == pytest.approx(1.6)
+
+
+def test_thinking_can_begin_in_the_prompt():
+    begun = "I know.</think>" + answer("Paris")
+    assert score(begun).value == pytest.approx(1.6)
+
+
+def test_each_query_of_a_turn_counts():
+    calls = [
+        {"function": {"name": "search", "arguments": {"query": str(i)}}, "id": str(i)}
+        for i in range(4)
+    ]
+    tools = [{"role": "tool", "tool_call_id": str(i), "content": "A page."} for i in range(4)]
+    messages = [
+        {"role": "assistant", "content": "<think>a</think>", "tool_calls": calls},
+        *tools,
+        {"role": "assistant", "content": last("Paris")},
+    ]
+    result = recipe("ikea")([decode_row({"response": messages, "answers": "Paris"})])[0]
+    assert (result.components["searches"], result.value) == (4, 1.0)
 
 
 def test_a_page_with_a_bracket_is_valid():

@@ -109,6 +109,31 @@ def test_documents_without_a_search_count_as_results():
     assert score(results, **GATED).components["hit"] == 0  # the search did not find document a
 
 
+@pytest.mark.parametrize(
+    ("found", "documents", "hit"),
+    [
+        ("bc", "abc", 0.5),
+        ("b", "abc", 0),
+        ("a", "ab", 0.5),  # document c is not known, so only a can be found
+        ("", "", 0),
+        ("a", "", None),
+        ("a", "b", None),
+    ],
+)
+def test_results_without_an_id(found, documents, hit):
+    """They are compared with the documents by their text, if a supporting document is known."""
+    results = [{"text": PAGES[name]["text"]} for name in found]
+    turns = [{"text": THOUGHT + search("a"), "results": results}, {"text": answer("Ada")}]
+    fields = {"documents": [PAGES[name] for name in documents]} if documents else {}
+    each = row("", turns=turns, **fields)
+    if hit is None:
+        with pytest.raises(DataError, match=r"^supporting: the results have no ids.* of a, c: add"):
+            score(each, **GATED)
+        assert score(each).components["outcome"] == 1
+    else:
+        assert score(each, **GATED).components["hit"] == hit
+
+
 def test_the_judge_gets_the_answer_without_citations():
     judge = TableJudge(lambda question: 1)
     each = row("Ada [Source: a] of Oslo [2].", verdicts=None)

@@ -44,6 +44,10 @@ def row(accuracy=None, baseline=None, turns=None, **fields):
         ("Leeds", "Leeds", 0, 0),
         ("Leeds", "Bergen", -1, -1),
         ("", "Leeds", 0, 0),
+        ("<think>Is it Bergen? No.</think>Leeds", "Leeds", 0, 0),
+        ("<think>Is it Leeds? No.</think><answer>Bergen</answer>", "Leeds", 1, 2),
+        ("Is it Bergen? No.</think>Leeds", "Leeds", 0, 0),
+        ("<think>It is <answer>Bergen</answer>", "Leeds", 0, 0),
     ],
 )
 def test_worked_examples(accuracy, baseline, gain, sum_of_the_code):
@@ -93,9 +97,13 @@ def test_the_selected_documents(turns, expected):
     assert texts("ab", *turns) == expected
 
 
-def test_documents_are_selected_by_the_labels_of_the_prompt():
-    [score] = selected_documents(row(turns=[{"text": select(9) + END}]))
-    assert score.text == "Grain."
+@pytest.mark.parametrize("number", [9, 12345, 18446744073709551615])
+def test_documents_are_selected_by_the_labels_of_the_prompt(number):
+    documents = [FIRST[0], {"id": number, "text": "Grain."}]
+    [document] = selected_documents(
+        row(turns=[{"text": select(number) + END}], documents=documents)
+    )
+    assert document.text == "Grain."
 
 
 def twin(first, turns):
@@ -173,6 +181,15 @@ def test_a_judge_decides_on_answers_that_the_comparison_rejects():
     [alone] = Gatherer(Models(generator=policy)).gather_sync(scheme, [row()])
     with pytest.raises(DataError, match=r"verdicts\.accuracy"):
         scheme([alone])
+
+
+def test_thinking_alone_is_no_answer_for_a_judge():
+    judge = TableJudge(lambda question: 1)
+    policy = generator(lambda prompt: "<think>It could be Bjørgvin.")
+    scheme = recipe("s3", {"accuracy.by": "judge"})
+    [result] = Gatherer(Models(generator=policy, judge=judge)).gather_sync(scheme, [row()])
+    assert scheme([result])[0].components["accuracy"] == 0
+    assert judge.requests == []
 
 
 def test_a_failed_generator_leaves_the_rollout_unscored():

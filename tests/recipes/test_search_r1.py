@@ -329,6 +329,8 @@ STRICT = {"valid.rule": "order", "valid.otherwise": -0.5}
         (DEEP_RESEARCHER, [SEARCHED, last("Paris") + "<think>"], -1.0),
         (DEEP_RESEARCHER, [SEARCHED, THOUGHT], -1.0),
         (DEEP_RESEARCHER, [last("Paris") + " Done."], 1.0),
+        (DEEP_RESEARCHER, ["I know.</think>" + answer("Paris")], 1.0),
+        (DEEP_RESEARCHER, ["a</think>b</think>" + answer("Paris")], -1.0),
         (ARPO, [SEARCHED, last("Paris")], -1.0),  # without a box
         (STRICT, [SEARCHED, last("Paris")], 1.0),
         (STRICT, [SEARCHED, last("Paris") + " Done."], -0.5),
@@ -341,12 +343,21 @@ def test_the_rewards_of_other_agents(settings, turns, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "first", "value"),
-    [("Paris", SEARCHED, 1.1), ("Lyon", SEARCHED, 0.0), ("Paris", THOUGHT, 1.0)],
+    ("text", "first", "code", "value"),
+    [
+        ("Paris", SEARCHED, "<python>print(1)</python>", 1.1),
+        ("Lyon", SEARCHED, "<python>print(1)</python>", 0.0),
+        ("Paris", THOUGHT, "<python>print(1)</python>", 1.0),
+        ("Paris", SEARCHED, "I write no </python>.", 1.0),
+        ("Paris", SEARCHED, "<python>\n</python>", 1.0),
+    ],
 )
-def test_a_bonus_for_two_tools(text, first, value):
-    code = THOUGHT + "<python>print(1)</python>"
-    turns = [first, {"text": code, "observation": "<result>1</result>"}, last(rf"\boxed{{{text}}}")]
+def test_a_bonus_for_two_tools(text, first, code, value):
+    turns = [
+        first,
+        {"text": THOUGHT + code, "observation": "<result>1</result>"},
+        last(rf"\boxed{{{text}}}"),
+    ]
     assert score(*turns, **ARPO).value == pytest.approx(value)
 
 

@@ -18,8 +18,8 @@ RULES: dict[str, dict[str, Any]] = {
 }
 """Settings with which no judge decides on the answer."""
 BY_CITATIONS = ("ground-grpo", "ground-grpo-stage1")
-BY_GRADES = ("rubric", "ruler", "dr-tulu")
-"""Recipes that compare no answer with the gold answers."""
+BY_GRADES = ("rubric", "ruler", "dr-tulu", "s3")
+"""Recipes that compare no answer of the policy with the gold answers."""
 ANSWERS = {
     "Paris": ("right", "equal"),
     "Paris or Rome": ("undecided", "or, rome"),
