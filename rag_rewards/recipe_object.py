@@ -23,6 +23,7 @@ from rag_rewards.errors import (
     UsageError,
     scoring_errors,
 )
+from rag_rewards.evidence.judge_needs import distinct_needs
 from rag_rewards.evidence.needs import Need
 from rag_rewards.groups import (
     Groups,
@@ -80,6 +81,14 @@ class Recipe:
     """Whether the definition is part of the package, so that a version identifies its defaults."""
     decision: DecisionThreshold | None = None
     """The threshold from which a response is correct; None for the values of `correct`."""
+
+    def __post_init__(self) -> None:
+        counts = Counter(self.component_names)
+        if repeated := [name for name, count in counts.items() if count > 1]:
+            raise SettingError(
+                f"recipe {self.name}: several components are named {repeated[0]!r}: give each its "
+                "own name"
+            )
 
     @property
     def recipes(self) -> tuple[Recipe, ...]:
@@ -264,11 +273,12 @@ class Recipe:
     def needs(self, rollout: Rollout) -> list[Need]:
         """Return the evidence that scoring this rollout requires, without duplicates.
 
-        Raises the RolloutError of a rollout whose needs cannot be computed.
+        Raises the RolloutError of a rollout whose needs cannot be computed, and UsageError for two
+        rewards of one name that need grades for different questions.
         """
         with scoring_errors():
             _check_environment([rollout])
-            return list(dict.fromkeys(n for leaf in self._leaves for n in leaf.needs(rollout)))
+            return distinct_needs(need for leaf in self._leaves for need in leaf.needs(rollout))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
         """Return the scores in the order of the rollouts. Raises the first error of a rollout."""

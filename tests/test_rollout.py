@@ -163,7 +163,16 @@ def test_a_row_requires_only_a_response():
         ),
         (
             {"response": "", "verdicts": {"outcome": "yes"}},
-            "verdicts[]: expected int | float | object | null, found str",
+            "verdicts[]: expected a number from 0 to 1, an object of grades, or null, found str",
+        ),
+        (
+            {"response": "", "verdicts": {"rubric": {"year": None}}},
+            "verdicts[][]: expected a number from 0 to 1, a list of such numbers, or a digest, "
+            "found null",
+        ),
+        (
+            {"response": "", "verdicts": {"group": {"orders": [0.5, "x"]}}},
+            "verdicts[][][1]: expected a number from 0 to 1, found str",
         ),
         (
             {"response": "", "nli": [{"premise": "p", "hypothesis": "h"}]},

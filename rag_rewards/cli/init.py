@@ -76,7 +76,7 @@ def init(
         weights: `outcome,format=0.2`. For trl, verl and ms-swift.
     tiny
         Also write a tiny model and rows for it, and train them with settings of their own: a trial
-        of the trainer without a download. For arena, truthrl, ground-grpo and rag-total.
+        of the trainer without a download. For arena, truthrl, ground-grpo, rag-total and rubric.
     """
     changes = None
     if tiny:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from rag_rewards.errors import BackendError, EvidenceError, shorten
+from rag_rewards.errors import BackendError, EvidenceError, UsageError, shorten
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import NO_ENTITIES, EntityQuestion, JudgeQuestion
 from rag_rewards.rollout import Rollout
@@ -58,7 +58,7 @@ class GradesNeed(Need):
     """The grades of a judge by criterion, 0 to 1.
 
     component  key of the verdicts
-    names      names of the criteria, each once
+    names      names of the criteria, or digests of their texts, each once
     questions  questions whose criteria are, one after another, those of the names; a question
                without criteria is about one name
     """
@@ -134,8 +134,8 @@ class GroupGradesNeed(Need):
     field_name = "verdicts"
     method = "judge"
     fault = (
-        "missing, or of a group with other responses; add `grade`, `orders` and `group` of a run "
-        "with a judge, or set the option judge"
+        "missing, of a group with other responses, or in fewer orders; add `grade`, `orders` and "
+        "`group` of a run with a judge, or set the option judge"
     )
     component: str
     question: JudgeQuestion
@@ -154,6 +154,25 @@ class GroupGradesNeed(Need):
         """Return the grade, None if it has no group. The members show whether it is theirs."""
         verdict = rollout.verdict(self.component)
         return verdict if isinstance(verdict, dict) and "group" in verdict else None
+
+
+def distinct_needs(needs: Iterable[Need]) -> list[Need]:
+    """Return needs, each once.
+
+    Raises UsageError for grades of one name that are the answers to different questions.
+    """
+    distinct: dict[Need, Need] = {}
+    names: dict[str, Need] = {}
+    for need in needs:
+        distinct.setdefault(need, need)
+        if isinstance(need, (GradesNeed, GroupGradesNeed)):
+            first = names.setdefault(need.component, need)
+            if first is not need and (first != need or first.requests != need.requests):
+                raise UsageError(
+                    f"two rewards are named {need.component!r}: give each its own name, because "
+                    "their grades are those of different questions"
+                )
+    return list(distinct)
 
 
 class GroupGrades:
@@ -176,13 +195,13 @@ class GroupGrades:
         shared = set(question.documents).intersection(*(each.question.documents for each in needs))
         documents = tuple(each for each in question.documents if each in shared)
         self._question = replace(question, documents=documents, responses=tuple(self.texts))
-        self.digest = _digest(json.dumps(astuple(self._question))).hex()
+        self.digest = text_digest(json.dumps(astuple(self._question)))
         self._shown = [self._order(number) for number in range(first.orders)]
 
     def _order(self, number: int) -> tuple[str, ...]:
         salt = f"{self.digest} {number // 2} "
-        texts = sorted(self.texts, key=lambda text: _digest(salt + text), reverse=number % 2 == 1)
-        return tuple(texts)
+        is_reverse = number % 2 == 1
+        return tuple(sorted(self.texts, key=lambda t: text_digest(salt + t), reverse=is_reverse))
 
     @property
     def questions(self) -> list[JudgeQuestion]:
@@ -202,31 +221,35 @@ class GroupGrades:
             for text, own in grades.items()
         }
 
-    def is_stored(self, rollout: Rollout) -> bool:
-        """Return whether the evidence of a member is of this group."""
+    def _evidence(self, rollout: Rollout) -> tuple[Any, Sequence[Any]] | None:
+        """Return the grade and those in each order, None for another group or fewer orders."""
         verdict = rollout.verdict(self.component)
-        return isinstance(verdict, dict) and verdict.get("group") == self.digest
+        if not isinstance(verdict, dict) or verdict.get("group") != self.digest:
+            return None
+        orders = verdict.get("orders")
+        if not isinstance(orders, (tuple, list)) or len(orders) < len(self._shown):
+            return None
+        return verdict.get("grade"), orders
+
+    def is_stored(self, rollout: Rollout) -> bool:
+        """Return whether the evidence of a member is of this group, in at least these orders."""
+        return self._evidence(rollout) is not None
 
     def grade(self, rollout: Rollout) -> tuple[float, float] | None:
         """Return the grade and the spread between orders, None if the rollout has none.
 
         Evidence of another group is none. Raises EvidenceError for a grade out of range.
         """
-        verdict = rollout.verdict(self.component)
-        if not isinstance(verdict, dict) or not self.is_stored(rollout):
+        evidence = self._evidence(rollout)
+        if evidence is None:
             return None
-        grade = _grade(verdict.get("grade"), f"verdicts.{self.component}.grade")
+        grade = _grade(evidence[0], f"verdicts.{self.component}.grade")
         grades = self.stored_orders(rollout)
-        return grade, max(grades) - min(grades) if grades else 0.0
+        return grade, max(grades) - min(grades)
 
     def stored_orders(self, rollout: Rollout) -> list[float]:
         """Return the grades in the orders of the evidence, none for that of another group."""
-        verdict = rollout.verdict(self.component)
-        if not isinstance(verdict, dict) or not self.is_stored(rollout):
-            return []
-        orders = verdict.get("orders", ())
-        if not isinstance(orders, tuple):
-            return []
+        _, orders = self._evidence(rollout) or (None, ())
         path = f"verdicts.{self.component}.orders"
         return [_grade(each, f"{path}[{i}]") for i, each in enumerate(orders)]
 
@@ -235,8 +258,9 @@ class GroupGrades:
         return {text: position for position, text in enumerate(self._order(number))}
 
 
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def text_digest(text: str) -> str:
+    """Return a digest of a text, 16 hexadecimal digits."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)

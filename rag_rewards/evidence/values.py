@@ -80,7 +80,8 @@ class Criterion(
 
     criterion  what a response must do, or, with a negative weight, must not do
     weight     weight in the reward
-    name       name of the component; default: the number of the criterion
+    name       name of the component and of the stored grade; default: the number of the criterion,
+               and a digest of its text
     contains   rule: the response contains this text, or one of these texts
     max_words  rule: the response has at most this number of words
     cites      rule: the response cites each of these documents

@@ -63,7 +63,7 @@ def dr_tulu(
 ) -> Recipe:
     """Return .5·rubric + .2·citation + .2·format + .1·searches, at the last turn."""
     rubric = replace(rubric, reading=reading)
-    graded: Reward = replace(evolving, rubric=rubric) if evolving.max_active else rubric
+    graded = replace(evolving, rubric=rubric)
     grades = tuple(Component(graded, name) for name in rubric.criterion_names)
     terms: list[tuple[float, Reward]] = [
         (weights.rubric, graded),

@@ -10,10 +10,10 @@ from statistics import pstdev
 from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError, SettingError
-from rag_rewards.evidence.judge_needs import GradesNeed
+from rag_rewards.evidence.judge_needs import GradesNeed, text_digest
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import Grade, JudgeQuestion
-from rag_rewards.groups import Groups, groups_of
+from rag_rewards.groups import Groups, Scope, groups_of
 from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.correctness import judge_references
 from rag_rewards.rollout import Criterion, Rollout, Score, canonical
@@ -27,7 +27,6 @@ from rag_rewards.turns.trajectory import READING, Reading
 MAX_CRITERIA = 100
 """Maximum number of criteria of a rubric."""
 _MARKER = compiled(CITATION)
-_EMPTY = ("", 0, ())
 Reads = Literal["visible", "shown", "answer", "response", "turns"]
 READS = (
     "text that is graded; visible: the response without its thinking; shown: this without hidden "
@@ -77,6 +76,10 @@ def rule_of(criterion: Criterion) -> str:
     return names[0] if names else ""
 
 
+def _texts(alternatives: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (alternatives,) if isinstance(alternatives, str) else alternatives
+
+
 def _has(criterion: Criterion, name: str) -> bool:
     return getattr(criterion, name) is not None
 
@@ -89,8 +92,8 @@ def checked_by_rule(criterion: Criterion, text: str, rollout: Rollout) -> float:
     cites      the text cites each of these documents, by label or id
     """
     if criterion.contains is not None:
-        wanted = [criterion.contains] if isinstance(criterion.contains, str) else criterion.contains
-        return float(any(lower(each) in lower(text) for each in wanted))
+        text = lower(text)
+        return float(any(lower(each) in text for each in _texts(criterion.contains)))
     if criterion.max_words is not None:
         return float(0 < words(text) <= criterion.max_words)
     cited = cited_labels(text, _MARKER, len(rollout.labels))
@@ -175,11 +178,12 @@ class Rubric(RolloutReward):
         return tuple(_name(each, i) for i, each in enumerate(self.criteria))
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        text = self._text(rollout)
-        judged = self._judged(self.criteria_of(rollout))
-        if not judged or not text.strip():
+        text, criteria = self._text(rollout), self.criteria_of(rollout)
+        keys = self._keys(criteria)
+        if not keys or not text.strip():
             return []
-        return [GradesNeed(self.name, tuple(judged), tuple(self._questions(rollout, text, judged)))]
+        questions = self._questions(rollout, text, [criteria[name].criterion for name in keys])
+        return [GradesNeed(self.name, tuple(keys.values()), tuple(questions))]
 
     def score(self, rollout: Rollout) -> Score:
         grades = self._grades(rollout)
@@ -194,10 +198,10 @@ class Rubric(RolloutReward):
         text, criteria = self._text(rollout), self.criteria_of(rollout)
         if not text.strip():
             return dict.fromkeys(criteria, 0.0)
-        judged = self._judged(criteria)
-        read = GradesNeed(self.name, tuple(judged)).read(rollout) if judged else {}
+        keys = self._keys(criteria)
+        read = GradesNeed(self.name, tuple(keys.values())).read(rollout) if keys else {}
         return {
-            name: float(read[name]) if name in read else checked_by_rule(each, text, rollout)
+            name: float(read[keys[name]]) if name in keys else checked_by_rule(each, text, rollout)
             for name, each in criteria.items()
         }
 
@@ -212,15 +216,26 @@ class Rubric(RolloutReward):
             raise DataError(f"{what}; list criteria, or set criteria for all rows", "rubric")
         if criteria is not self.criteria and (fault := _fault(criteria)):
             raise DataError(fault, "rubric")
+        field = "criteria" if self.criteria else "rubric"
+        for i, each in enumerate(criteria):
+            _check_cites(each, rollout, f"{field}[{i}].cites")
         return {_name(each, i): each for i, each in enumerate(criteria)}
 
-    def _judged(self, criteria: Mapping[str, Criterion]) -> dict[str, Criterion]:
-        return {name: each for name, each in criteria.items() if not rule_of(each)}
+    def _keys(self, criteria: Mapping[str, Criterion]) -> dict[str, str]:
+        """Return the key of the stored grade of each criterion that a judge checks, by name.
+
+        That of a criterion without a name follows from its text and the best grade, so that a grade
+        does not count for another criterion.
+        """
+        return {
+            name: each.name or text_digest(f"{self.best} {each.criterion.strip()}")
+            for name, each in criteria.items()
+            if not rule_of(each)
+        }
 
     def _questions(
-        self, rollout: Rollout, text: str, judged: Mapping[str, Criterion]
+        self, rollout: Rollout, text: str, criteria: Sequence[str]
     ) -> list[JudgeQuestion]:
-        criteria = [each.criterion for each in judged.values()]
         gold = rollout.gold if self.gold and rollout.answers is not None else ()
         documents = rollout.documents or () if self.documents else ()
         return [
@@ -245,9 +260,10 @@ class EvolvingRubric:
 
     rubric  grades of all criteria
 
-    Of the criteria with `adaptive`, those without spread of the grades within the group are left
-    out, and of the others the `max_active` with the greatest standard deviation remain. The other
-    criteria always count. Without a positive weight among the remaining ones, the value is 0.
+    With `max_active=0`, the scores are those of the rubric. Otherwise, adaptive criteria without
+    spread of the grades within the group are left out, and of the other adaptive ones the
+    `max_active` with the greatest standard deviation remain. Criteria without `adaptive` always
+    count. Without a positive weight among the criteria that count, the value is 0.
     The detail `active` has the names of the adaptive criteria that remain: keep these in the rows
     of the next step and add new ones.
 
@@ -267,7 +283,16 @@ class EvolvingRubric:
         ),
     ] = 0
     name: str = "rubric"
-    scope: Literal["group"] = "group"
+
+    @property
+    def scope(self) -> Scope:
+        """`group` if criteria are left out, else `rollout`."""
+        return "group" if self.max_active else "rollout"
+
+    @property
+    def reads(self) -> Reads:
+        """The text that the rubric grades."""
+        return self.rubric.reads
 
     def needs(self, rollout: Rollout) -> list[Need]:
         return self.rubric.needs(rollout)
@@ -278,7 +303,7 @@ class EvolvingRubric:
     def score_each(self, rollouts: Sequence[Rollout], groups: Groups) -> list[Score]:
         """Return the scores. `groups` are the positions of members."""
         scores = self.rubric(rollouts)
-        for group in groups:
+        for group in groups if self.max_active else ():
             grades = [scores[i].details["criteria"] for i in group]
             active = active_criteria(self._adaptive(rollouts[group[0]]), grades, self.max_active)
             for i in group:
@@ -326,6 +351,23 @@ def _name(criterion: Criterion, position: int) -> str:
     return criterion.name or str(position + 1)
 
 
+def _is_empty(rule: str | int | tuple[str | int, ...]) -> bool:
+    """Return whether a rule requires nothing, or one of its texts is blank."""
+    if isinstance(rule, (tuple, list)):
+        return not rule or any(isinstance(each, str) and not each.strip() for each in rule)
+    return not (rule.strip() if isinstance(rule, str) else rule)
+
+
+def _check_cites(criterion: Criterion, rollout: Rollout, path: str) -> None:
+    """Raise DataError for a document that a row does not have. Searches can miss a document."""
+    if criterion.cites is None or rollout.has_results_as_documents:
+        return
+    for each in criterion.cites:
+        if rollout.label_of(each) is None:
+            documents = ", ".join(rollout.labels)
+            raise DataError(f"document {each!r} does not exist (documents: {documents})", path)
+
+
 def _fault(criteria: Sequence[Criterion]) -> str:
     """Return what is wrong with a rubric, or ""."""
     if len(criteria) > MAX_CRITERIA:
@@ -336,8 +378,10 @@ def _fault(criteria: Sequence[Criterion]) -> str:
             return f"criterion {i + 1} has no text: write what a response must do"
         if len(rules) > 1:
             return f"criterion {i + 1} has the rules {' and '.join(rules)}: choose one"
-        if rules and getattr(each, rules[0]) in _EMPTY:
+        if rules and _is_empty(getattr(each, rules[0])):
             return f"criterion {i + 1} has an empty rule {rules[0]}: complete it, or remove it"
+        if each.max_words is not None and each.max_words < 0:
+            return f"max_words of criterion {i + 1} must be 1 or more, found {each.max_words}"
         if each.weight and not 1e-6 <= abs(each.weight) <= 1e6:
             return f"the weight of criterion {i + 1} must be 0 or of a size from 1e-6 to 1e6"
     names: Any = Counter(_name(each, i) for i, each in enumerate(criteria))

@@ -30,6 +30,7 @@ _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTAL
 _ROLLOUT = msgspec.json.Decoder(Rollout)
 _FAULT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _EXPECTED = re.compile(r"Expected (?P<want>.*), got (?P<got>.*)", re.DOTALL)
+_INDEX = re.compile(r"\[\d+\]")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _NO_CHOICE = re.compile(r"Invalid enum value (?P<got>.*)", re.DOTALL)
 _CUT = "Input data was truncated"
@@ -37,7 +38,13 @@ _CUT = "Input data was truncated"
 _TOO_DEEP = f"not JSON: nested too deeply (at most {MAX_LEVELS} levels)"
 _LISTS_AS_TEXT = {("str", "documents"), ("str", "supporting")}
 _TEXT_OF_LIST = "; parse lists that are texts first, for example with json.loads"
-_CHOICES = {"answer_kind": "short, list, claims or null"}
+_CHOICES = {
+    "answer_kind": "short, list, claims or null",
+    "verdicts[]": "a number from 0 to 1, an object of grades, or null",
+    "verdicts[][]": "a number from 0 to 1, a list of such numbers, or a digest",
+    "verdicts[][][]": "a number from 0 to 1",
+}
+"""What a field can contain, by its path without numbers, in place of the words of msgspec."""
 
 
 def decode_row(row: bytes | str | Mapping[str, Any]) -> Rollout:
@@ -131,6 +138,7 @@ def row_error(error: msgspec.ValidationError) -> RowError:
         return RowError("missing", f"{path}.{missing[1]}" if path else missing[1])
     if expected := _EXPECTED.fullmatch(what):
         want, got = (text.replace("`", "") for text in expected.groups())
+        want = _CHOICES.get(_INDEX.sub("[]", path), want)
         hint = _TEXT_OF_LIST if (got, path) in _LISTS_AS_TEXT else ""
         return RowError(f"expected {want}, found {got}{hint}", path)
     if (chosen := _NO_CHOICE.fullmatch(what)) and path in _CHOICES:

@@ -14,6 +14,7 @@ from properties import budget
 
 from rag_rewards import DataError, decode_row, recipe
 from rag_rewards.cli.entry import main
+from rag_rewards.errors import SettingError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.testing import TableJudge
@@ -91,6 +92,17 @@ def test_missing_rubric_and_missing_grade():
         score(row("x"))
     with pytest.raises(DataError, match=r"verdicts\.rubric: missing; add a grade from 0 to 1"):
         score(row("x", {"other": 1}, [{"criterion": "c", "name": "n"}]))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "criterion"),
+    [("rubric", {"gate": "citation"}, "cited"), ("dr-tulu", {}, "citation")],
+)
+def test_a_criterion_needs_another_name_than_a_component(name, settings, criterion):
+    key = "criteria" if name == "rubric" else "rubric.criteria"
+    settings |= {key: [{"criterion": "Has the year.", "name": criterion}]}
+    with pytest.raises(SettingError, match=f"several components are named '{criterion}'"):
+        recipe(name, settings)
 
 
 YAML = """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import rag_rewards as rr
+from rag_rewards.compose import Mean
 from rag_rewards.errors import (
     BackendError,
     DataError,
@@ -16,12 +19,13 @@ from rag_rewards.errors import (
     RolloutError,
     RowError,
     SettingError,
+    UsageError,
 )
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.groups import group_by_key
 from rag_rewards.recipe_object import custom
 from rag_rewards.rewards.group_judge import GroupJudge
-from rag_rewards.rewards.rubric import Rubric, rubric_value
+from rag_rewards.rewards.rubric import EvolvingRubric, Rubric, rubric_value
 from rag_rewards.rollout import Criterion, Rollout
 from rag_rewards.rows.decoding import decode_row
 from rag_rewards.testing import TableJudge
@@ -124,8 +128,57 @@ def test_criteria_of_all_rows_are_components() -> None:
     reward = Rubric(criteria=RUBRIC)
     [scored] = reward([Rollout(response="", question="q")])
     assert scored.components == {"1": 0, "length": 0, "3": 0}
-    with pytest.raises(DataError, match="add a grade from 0 to 1 for each of 1, length, 3"):
+    with pytest.raises(DataError, match=r"for each of \w{16}, length, \w{16}, or set"):
         reward([Rollout(response="x", question="q")])
+
+
+def test_the_grade_of_a_criterion_without_a_name_counts_for_its_text_only() -> None:
+    row = Rollout(response="the river", question="q", rubric=RUBRIC)
+    [reward], [informed] = run(Rubric(), [row], TableJudge(met))
+    moved = msgspec.structs.replace(informed, rubric=RUBRIC[::-1])
+    assert run(Rubric(), [moved])[0] == [reward]
+    other = (Criterion(criterion="names the delta", weight=2), *RUBRIC[1:])
+    for reward, rubric in ((Rubric(), other), (Rubric(best=4), RUBRIC)):
+        changed = msgspec.structs.replace(informed, rubric=rubric)
+        [error], _ = run(reward, [changed])
+        assert isinstance(error, DataError)
+
+
+def test_an_unknown_document_of_a_setting_or_of_a_search() -> None:
+    rule = Rubric(criteria=(Criterion(cites=("9",)),))
+    with pytest.raises(DataError, match=r"criteria\[0\].cites: document '9' does not exist"):
+        rule([Rollout(response="Yes [1].", documents=["one"])])
+    turns = [{"text": "a", "results": [{"id": "1", "text": "one"}]}, {"text": "Yes [1]."}]
+    assert rule([decode_row({"turns": turns})])[0].value == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Rubric(criteria=RUBRIC[:1]), Rubric(criteria=RUBRIC[1:2])),
+        (Rubric(), Rubric(best=4)),
+        (GroupJudge(), GroupJudge(best=4)),
+        (GroupJudge(), GroupJudge(orders=2)),
+        (Rubric(name="group"), GroupJudge()),
+    ],
+)
+def test_two_rewards_of_one_name_share_no_grades(first: Any, second: Any) -> None:
+    rows = members(["the river"], rubric=RUBRIC[:2])
+    judge = TableJudge(lambda q: by_length(q) if q.responses else met(q))
+    with pytest.raises(UsageError, match="give each its own name"):
+        run(Mean((first, second)), rows, judge)
+    rewards, _ = run(Mean((first, replace(second, name="other"))), rows, judge)
+    assert isinstance(rewards[0], float)
+    assert run(Mean((first, replace(first))), rows, judge)[0] == run(first, rows, judge)[0]
+
+
+def test_an_evolving_rubric_without_a_maximum_is_the_rubric() -> None:
+    rubric = tuple(msgspec.structs.replace(each, adaptive=True) for each in RUBRIC)
+    rows = [Rollout(response=r, question="q", rubric=rubric) for r in ("river", "river, length")]
+    _, informed = run(Rubric(), rows, TableJudge(met))
+    assert EvolvingRubric(Rubric())(informed) == Rubric()(informed)
+    assert EvolvingRubric(Rubric()).scope == "rollout"
+    assert [each.value for each in EvolvingRubric(Rubric(), max_active=1)(informed)] == [0, 1]
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -192,6 +245,18 @@ def test_a_stored_grade_counts_in_its_own_group_only() -> None:
     assert len(again.requests) == 1
 
 
+def test_a_grade_in_fewer_orders_is_requested_again() -> None:
+    rows = members(["one", "three"])
+    rewards, informed = run(GroupJudge(orders=2), rows, TableJudge(by_length))
+    for i, own in enumerate(informed):
+        verdict = own.verdicts["group"] | {"orders": [rewards[i]] * 2}  # not a tuple
+        rows[i] = msgspec.structs.replace(own, verdicts={"group": verdict})
+    for orders, asks in ((1, False), (2, False), (3, True)):
+        judge = TableJudge(by_length)
+        assert run(GroupJudge(orders=orders), rows, judge)[0] == pytest.approx(rewards)
+        assert bool(judge.requests) == asks
+
+
 def test_a_group_shows_the_documents_that_all_members_have() -> None:
     rows = [
         decode_row(
@@ -241,8 +306,8 @@ def test_small_groups(texts: list[str], shown: list[Any], rewards: list[float]) 
 
 # --- invalid input -------------------------------------------------------------------------------
 
-C = {"criterion": "is right"}
-BAD = "verdicts.rubric.1: a grade must be a number from 0 to 1, found"
+C = {"criterion": "is right", "name": "right"}
+BAD = "verdicts.rubric.right: a grade must be a number from 0 to 1, found"
 
 
 @pytest.mark.parametrize(
@@ -254,32 +319,47 @@ BAD = "verdicts.rubric.1: a grade must be a number from 0 to 1, found"
         ({"rubric": [{**C, "weight": -1}]}, "rubric: no criterion has a positive weight"),
         ({"rubric": [{**C, "weight": 1e300}]}, "rubric: the weight of criterion 1 must be 0 or"),
         ({"rubric": [{**C, "weight": "2"}]}, "rubric[0].weight: expected float, found str"),
-        ({"rubric": [C, C]}, "rubric: the criterion 'is right' is repeated"),
+        (
+            {"rubric": [{"criterion": "is right"}] * 2},
+            "rubric: the criterion 'is right' is repeated",
+        ),
         (
             {"rubric": [{"criterion": f"c{i}"} for i in range(200)]},
             "rubric: has 200 criteria, at m",
         ),
         (
-            {"rubric": [C, {"criterion": "b", "name": "1"}]},
+            {"rubric": [{"criterion": "a"}, {"criterion": "b", "name": "1"}]},
             "rubric: several criteria have the name",
         ),
         ({"rubric": [{"criterion": " "}]}, "rubric: criterion 1 has no text"),
         ({"rubric": [{"max_words": 0}]}, "rubric: criterion 1 has an empty rule max_words"),
-        ({"rubric": [{"contains": []}]}, "rubric: criterion 1 has an empty rule contains"),
+        *(
+            ({"rubric": [{"contains": each}]}, "rubric: criterion 1 has an empty rule contains")
+            for each in ("", "  ", [], ["", "zzz"])
+        ),
+        *(
+            ({"rubric": [{"cites": each}]}, "rubric: criterion 1 has an empty rule cites")
+            for each in ([], [""], [1, " "])
+        ),
+        ({"rubric": [{"max_words": -3}]}, "rubric: max_words of criterion 1 must be 1 or more"),
+        (
+            {"rubric": [{"max_words": 3}, {"cites": [1, "9"]}], "documents": ["one", "two"]},
+            "rubric[1].cites: document '9' does not exist (documents: 1, 2)",
+        ),
         (
             {"rubric": [{"max_words": 3, "contains": "x"}]},
             "the rules contains and max_words: choose",
         ),
         ({"rubric": [{"text": "x"}]}, "rubric[0]: Object contains unknown field text"),
-        ({"rubric": [C]}, "verdicts.rubric: missing; add a grade from 0 to 1 for each of 1"),
+        ({"rubric": [C]}, "verdicts.rubric: missing; add a grade from 0 to 1 for each of r"),
         ({"rubric": [C], "verdicts": {"rubric": 1}}, "verdicts.rubric: missing; add a grade"),
         (
-            {"rubric": [C], "verdicts": {"rubric": {"2": 1}}},
+            {"rubric": [C], "verdicts": {"rubric": {"1": 1}}},
             "verdicts.rubric: missing; add a grade",
         ),
-        ({"rubric": [C], "verdicts": {"rubric": {"1": 2}}}, f"{BAD} 2"),
-        ({"rubric": [C], "verdicts": {"rubric": {"1": -0.5}}}, f"{BAD} -0.5"),
-        ({"rubric": [C], "verdicts": {"rubric": {"1": "high"}}}, f"{BAD} 'high'"),
+        ({"rubric": [C], "verdicts": {"rubric": {"right": 2}}}, f"{BAD} 2"),
+        ({"rubric": [C], "verdicts": {"rubric": {"right": -0.5}}}, f"{BAD} -0.5"),
+        ({"rubric": [C], "verdicts": {"rubric": {"right": "high"}}}, f"{BAD} 'high'"),
     ],
 )
 def test_invalid_rubrics_are_errors(fields: dict[str, Any], message: str) -> None:
@@ -310,8 +390,10 @@ def test_invalid_criteria_of_all_rows_are_errors(criteria: Any, message: str) ->
         ({"grade": 3}, "verdicts.group.grade: a grade must be a number from 0 to 1, found 3"),
         ({"grade": "x"}, "verdicts.group.grade: a grade must be a number"),
         ({"orders": [0.5, 7]}, "verdicts.group.orders[1]: a grade must be a number"),
-        ({"group": "other"}, "verdicts.group: missing, or of a group with other responses"),
-        ({"group": 3}, "verdicts.group: missing, or of a group with other responses"),
+        ({"group": "other"}, "verdicts.group: missing, of a group with other responses"),
+        ({"group": 3}, "verdicts.group: missing, of a group with other responses"),
+        ({"orders": []}, "verdicts.group: missing, of a group with other responses"),
+        ({"orders": "all"}, "verdicts.group: missing, of a group with other responses"),
     ],
 )
 def test_invalid_grades_of_groups_are_errors(verdict: dict[str, Any], message: str) -> None:

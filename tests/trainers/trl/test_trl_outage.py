@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+import time
 from typing import Any
 
 import pytest
@@ -83,6 +87,37 @@ def test_a_judge_on_a_server_is_down_for_four_batches(tmp_path: Any, patience: i
     else:
         assert (rewards[0].batches, unscored) == (8, {*down})
         assert logged == {step: 8.0 * (step in down) for step in range(1, 9)}
+
+
+def test_the_trial_of_a_rubric_loses_no_rollout(tmp_path: Any) -> None:
+    """The files that `init` writes, with a judge on a server that is down for three seconds."""
+    pytest.importorskip("httpx")
+    from judge_server import JudgeServer, Reply, Request
+
+    answered: list[bool] = []
+    outage: list[float] = []
+
+    def reply(request: Request) -> Reply:
+        if len(answered) == 4:
+            outage.append(time.monotonic())
+        answered.append(not outage or time.monotonic() > outage[0] + 3)
+        grades = {"scores": {"1": len(request.material) % 2}}
+        return Reply(json.dumps(grades)) if answered[-1] else Reply(status=503)
+
+    with JudgeServer(reply) as server:
+        judge = ["--judge", server.url, "--judge-model", "tiny", "-o", "run"]
+        command = ["-m", "rag_rewards", "init", "trl", "-r", "rubric", "--tiny", *judge]
+        subprocess.run([sys.executable, *command], cwd=tmp_path, check=True, capture_output=True)
+        data = tmp_path / "run" / "train.jsonl"
+        data.write_bytes(b"".join(data.read_bytes().splitlines(keepends=True)[:32]))
+        done = subprocess.run(
+            [sys.executable, "train.py"], cwd=tmp_path / "run", capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert answered.count(False) > 0
+    unscored = re.findall(r"'rubric/not_scored': '?([\d.]+)", done.stdout)
+    assert unscored
+    assert set(map(float, unscored)) == {0.0}
 
 
 def test_only_the_group_of_the_failure_is_unscored(tmp_path: Any) -> None:
