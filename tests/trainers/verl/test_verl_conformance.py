@@ -125,7 +125,7 @@ def test_the_column_of_this_trainer(recipe: str) -> None:
         golden = next(group for group in GROUPS if group.id == f"{recipe}: whole group")
         assert list(map(score, rows)) == pytest.approx(golden.rewards)
     else:
-        with pytest.raises((RolloutError, UsageError), match=r"nli|verdicts|logprobs|masked|judge"):
+        with pytest.raises((RolloutError, UsageError), match=r"nli|verdicts|logprobs|masked|judge|model"):
             list(map(score, rows))
 
 
