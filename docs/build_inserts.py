@@ -132,7 +132,7 @@ def readers(field: str) -> list[str]:
 
 def checkers() -> str:
     """Return the table of the profiles of fact checkers."""
-    head = ("profile", "models", "output", "chunk", "threshold", "license", "source")
+    head = ("profile", "models", "output", "chunk", "license", "source")
     return text_table(
         head,
         [
@@ -141,7 +141,6 @@ def checkers() -> str:
                 each.models,
                 each.output.replace("_", " "),
                 "—" if each.chunk is None else f"{each.chunk} tokens",
-                each.threshold,
                 each.license,
                 each.source,
             )

@@ -231,7 +231,9 @@ class OutputForm:
 
     @property
     def answer_mark(self) -> str:
-        r"""The text that begins the answer; empty if the form is not required.
+        r"""The text that begins the answer: `<answer>` if the form has it, else its last mark.
+
+        It is empty if the form is not required.
 
         >>> OutputForm("", r"<think>{think}</think> \boxed{{answer}}").answer_mark
         '\\boxed'

@@ -14,11 +14,9 @@ from rag_rewards.groups import Groups
 from rag_rewards.metrics.agreement import Figure
 from rag_rewards.metrics.intervals import Resampling, intervals_of
 from rag_rewards.metrics.metric import Parts, Values
+from rag_rewards.rewards.group_judge import MAX_ORDERS
 from rag_rewards.rollout import Rollout
 from rag_rewards.scorer import Scorer
-
-MAX_ORDERS = 16
-"""Number of orders of a group that count, which is the most that `GroupJudge` requests."""
 
 
 class OrderReport(msgspec.Struct, kw_only=True):
@@ -51,6 +49,8 @@ def orders_of(
 ) -> Iterator[TextOrders]:
     """Yield the different responses of each group with grades in two or more orders."""
     for group in groups:
+        if not any(_has_orders(rollouts[i]) for i in group):
+            continue
         members: dict[str, dict[int, GroupGradesNeed]] = {}
         for i in group:
             for need in _needs(scorer, rollouts[i]):
@@ -72,6 +72,11 @@ def _group_orders(
         positions += map(group.positions, range(len(positions), len(grades)))
         places = [own[text] / (len(rows) - 1) for own in positions[: len(grades)]]
         yield _text_orders(i, component, places, grades)
+
+
+def _has_orders(rollout: Rollout | RolloutError) -> bool:
+    verdicts = None if isinstance(rollout, RolloutError) else rollout.verdicts
+    return any(isinstance(each, dict) and "orders" in each for each in (verdicts or {}).values())
 
 
 def _needs(scorer: Scorer, rollout: Rollout | RolloutError) -> list[GroupGradesNeed]:

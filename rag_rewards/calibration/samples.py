@@ -28,9 +28,9 @@ from rag_rewards.text.lengths import auto_length
 
 _NEITHER, _WORD, _NUMBER = range(3)
 """Kinds of labels: 0, 1 or none; a boolean or a text; another number."""
-_GRADE_EXPECTED = "expected a number as in most rows, found {}: correct the label"
+_GRADE_EXPECTED = "expected a grade (a number), found {}: correct the label"
 _LABEL_EXPECTED = (
-    "expected a label yes or no as in most rows, found the number {}: correct it, or set "
+    "expected a label yes or no, found the number {}: correct it, or set "
     "--label-range LOW:HIGH if the column has grades, or --label-threshold to the lowest number "
     "that means yes"
 )
@@ -110,8 +110,8 @@ class LabelColumn:
         self.is_graded = is_graded or 2 * self.kinds.count(_NUMBER) > labels
         kind = _WORD if self.is_graded else _NUMBER
         place, text = self.first.get(kind, ("", ""))
-        wanted = _GRADE_EXPECTED if self.is_graded else _LABEL_EXPECTED
-        error = DataError(wanted.format(text), self.name)
+        message = _GRADE_EXPECTED if self.is_graded else _LABEL_EXPECTED
+        error = DataError(message.format(text), self.name)
         for row, other in enumerate(self.kinds):
             if other == kind:
                 self.values[row] = nan

@@ -134,7 +134,7 @@ MODEL_SETTINGS = frozenset(
     )
 )
 """The fields of `ModelSettings`, whose module takes time to import."""
-_NEW_SETTINGS = ("generator", "judge_templates")
+_NEW_SETTINGS = ("generator", "judge_templates", "nli_profile")
 """Those that were never an option."""
 WITHOUT_MODELS = frozenset(("recipes", "replay", "report", "doctor", "prepare"))
 """The commands that use no models."""

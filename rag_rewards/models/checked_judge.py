@@ -211,11 +211,11 @@ class CheckedJudge:
         if tuple(int(value >= HALF) for value in _values(reply)) == expected:
             return verdict
         self.counts.failed_canaries += 1
-        known = expected if question.items else expected[0]
+        answer = expected if question.items else expected[0]
         return _refused(
             question,
             f"the verdict is {verdict}, but {reply} on a planted question with the same text, "
-            f"which must be {known}: the text may address the judge",
+            f"which must be {answer}: the text may address the judge",
         )
 
 
@@ -274,22 +274,22 @@ def _planted_grades(question: JudgeQuestion, names: Iterator[str]) -> Planted:
     if own := question.responses:
         own = own if len(own) > 1 else own * 2  # the only one is the first and the last
         half = len(own) // 2
-        asked = replace(
+        birth_place = replace(
             question,
             question=f"Where was {person} born?",
             gold=(),
             documents=(fact,),
             responses=(*own[:half], fact, *own[half:]),
         )
-        return Planted(asked, (0,) * half + (1,) + (0,) * (len(own) - half))
+        return Planted(birth_place, (0,) * half + (1,) + (0,) * (len(own) - half))
     met = f"The response does not mention {other}."
     unmet = f"The response gives two reasons why {person} left {place}."
     response = question.response
     if any(fold(each) in fold(response) for each in question.criteria):
         response += f"\n{unmet}"
     criteria = (unmet,) * question.items + (met, unmet)
-    asked = replace(question, response=response, criteria=criteria)
-    return Planted(asked, (0,) * question.items + (1, 0))
+    other_criteria = replace(question, response=response, criteria=criteria)
+    return Planted(other_criteria, (0,) * question.items + (1, 0))
 
 
 def planted_question(question: JudgeQuestion, verdict: int) -> JudgeQuestion | None:

@@ -40,9 +40,7 @@ from rag_rewards.text.normalize import without_invisible
 _GRADED = {
     "accuracy": "prediction",
     "outcome": "prediction",
-    "reasoning": "response",
     "supported": "claim",
-    "consistent": "response",
     "support": "claim",
     "needless": "claim",
 }
@@ -105,6 +103,7 @@ _REQUIRED = {
     **dict.fromkeys(("supported", "consistent", "support"), ("response", "documents")),
     "criteria": ("response", "criteria"),
     "group": ("responses", "question"),
+    **dict.fromkeys(("searched_step", "unsearched_step"), ("response", "question")),
 }
 """The placeholders that the wording of a kind must contain; of another kind, the response."""
 STEP_KINDS = ("searched_step", "unsearched_step")
@@ -234,12 +233,12 @@ def entity_messages(question: EntityQuestion, *, marked: bool = False) -> list[d
         ("answer", question.response),
     ]
     task, form = ENTITY_TASK, MARKED_ENTITY_FORM if marked else ENTITY_FORM
-    wanted = f"Give the names of {placeholders} that the text in <answer-CODE> states."
+    request = f"Give the names of {placeholders} that the text in <answer-CODE> states."
     if question.kind == "claims":
         task = CLAIM_TASK
         form = form.replace('"E0": "a name", "E1"', '"C1": "a claim", "C2"')
-        wanted = f"Give the claims of the text in <answer-CODE> as {placeholders}."
-    instruction = f"{wanted} Reply with the JSON object alone."
+        request = f"Give the claims of the text in <answer-CODE> as {placeholders}."
+    instruction = f"{request} Reply with the JSON object alone."
     return [
         {"role": "system", "content": task + READ_FENCE + form},
         {"role": "user", "content": fenced(texts, instruction, marked=marked)},

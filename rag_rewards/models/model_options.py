@@ -105,8 +105,8 @@ class ModelSettings:
     """Folder of a LoRA adapter for the policy."""
     generator: str | None = None
     """Model that answers from documents or sections, such as a frozen one: a folder, or the URL of
-    a server of `backend` (default vllm). Without it, the policy answers. A run without a policy
-    reads its tokenizer from `tokenizer`, if that is set."""
+    a server of `backend` (default vllm). Without it, the policy answers. Without `model`,
+    `tokenizer` is the folder of its tokenizer."""
     tokenizer: str | None = None
     """Folder of the tokenizer, for a policy on a server."""
     token_budget: int | None = None

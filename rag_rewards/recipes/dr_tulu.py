@@ -130,7 +130,7 @@ DR_TULU = RecipeDefinition(
         Loophole((13,), "an empty answer is rewarded"),
         Loophole(
             (21,),
-            "a response can address the judge; judge_checks=always asks twice and plants questions",
+            "a response can address the judge; judge_checks=always checks it by planted questions",
             variants={21: ("grades-by-request",)},
         ),
         Loophole((17,), "a citation of every result counts like one of the results that support"),

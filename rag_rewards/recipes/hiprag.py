@@ -43,7 +43,7 @@ PROMPT = Prompt(
 
 @dataclass(frozen=True)
 class StepWeights:
-    """The weights."""
+    """The weights of the form and of the good steps."""
 
     structure: Annotated[
         float, about("weight of a complete form", f"{_SCRIPT}: structure_format_score", ge=0, le=1)

@@ -1,7 +1,4 @@
-"""RLCR: a right answer, and a stated confidence that fits it (a proper scoring rule).
-
-Deviations from the released code: see `deviations` of the definition.
-"""
+"""RLCR: a right answer, and a stated confidence that fits it (a proper scoring rule)."""
 
 from __future__ import annotations
 

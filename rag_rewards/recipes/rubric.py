@@ -71,7 +71,7 @@ RUBRIC = RecipeDefinition(
         Loophole(
             (21,),
             "the reward is as reliable as the judge, which a response can address; "
-            "judge_checks=always asks every graded question twice and plants one",
+            "judge_checks=always checks its grades with planted questions",
             variants={21: ("grades-by-request",)},
         ),
         Loophole((27,), "hidden text, such as a comment, is graded"),

@@ -1,10 +1,4 @@
-"""RULER: a judge compares the responses of a group in one call.
-
-Deviations from the released code: the judge sees no system prompt, and the question and the
-documents only once. Grades are whole numbers, divided by the best one. The order of the responses
-does not follow that of the group, and equal responses get equal grades. A judge that fails leaves
-the group unscored; the code can drop the group.
-"""
+"""RULER: a judge compares the responses of a group in one call."""
 
 from __future__ import annotations
 
@@ -48,7 +42,7 @@ RULER = RecipeDefinition(
         Loophole(
             (),
             "the reward is as reliable as the judge, which a response or a retrieved page can "
-            "address; judge_checks=always asks every graded question twice and plants one",
+            "address; judge_checks=always checks its grades with planted questions",
         ),
         Loophole((31,), "thinking and hidden text are graded"),
     ),

@@ -298,8 +298,9 @@ def _report_format(case: _Case) -> Reason:
     has_query = rest - 0.3 * has_citation > 0.1
     parts = {"an answer": has_answer, "a citation": has_citation, "a query": has_query}
     missing = " and ".join(part for part, is_there in parts.items() if not is_there)
-    reason = ", ".join(part if is_there else f"not {part}" for part, is_there in parts.items())
-    return f"the report has {reason}", f"write {missing}" if missing else ""
+    present = " and ".join(part for part, is_there in parts.items() if is_there) or "nothing"
+    lack = f", and lacks {missing}" if missing else ""
+    return f"the report has {present}{lack}", f"write {missing}" if missing else ""
 
 
 _TAGS_OF_TURNS = "<think>, then <search> or <answer>, in every turn"
@@ -337,10 +338,13 @@ def _citation(case: _Case) -> Reason:
     if isinstance(claims := case.details.get("claims"), list):
         if not claims:
             return "the answer has no claim, or no search has a result", "cite results of searches"
-        recall = f"{sum(claim['recall'] for claim in claims):g} over {len(claims)} claims"
+        recall = f"{sum(claim['recall'] for claim in claims):g} of {len(claims)}"
         labels = dict.fromkeys(label for claim in claims for label in claim["cited"])
         change = case.unless_full("cite results that support every claim")
-        return f"the recall of the citations is {recall}; the answer {_cites(list(labels))}", change
+        return (
+            f"sum of the recalls of the claims: {recall}; the answer {_cites(list(labels))}",
+            change,
+        )
     if isinstance(cited := case.details.get("cited"), list):
         change = "" if supporting == "none" else f"cite [{supporting}]"
         return f"{_cites(cited)} (supporting: {supporting})", case.unless_full(change)

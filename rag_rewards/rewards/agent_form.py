@@ -106,9 +106,8 @@ class AgentForm(RolloutReward):
             return "" if is_balanced(run) else "a tag opens more or less often than it closes"
         words = [turn.text for turn in run.turns]
         has_tags = all(any(tag in text for text in words) for tag in THINK)
-        if not (has_tags or begins_in_prompt(run)) and not any(
-            turn.reasoning for turn in run.turns
-        ):
+        is_begun = begins_in_prompt(run) and words[0].partition(THINK[1])[0].strip()
+        if not (has_tags or is_begun or any(turn.reasoning for turn in run.turns)):
             return "no thinking"
         if not all(_REJECTED.isdisjoint(turn.malformed) for turn in run.turns):
             return "an action that cannot be read"

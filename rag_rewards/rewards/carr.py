@@ -91,8 +91,8 @@ class CarrRubrics:
     A rubric is a statement with placeholders, such as "<E0> was born in <E1>.", where <E0> is the
     answer. It is identified if the final text states a name for each placeholder, supported if a
     judge finds that the cited results support it with these names, and connected if supported
-    rubrics lead from <E0> to it by common placeholders. The criteria of `rewards.rubric` are
-    another thing: they have weights and grades.
+    rubrics lead from <E0> to it by common placeholders. Do not confuse them with the
+    criteria of `rewards.rubric`, which have weights and grades.
 
     answer   comparison with by=rules
     always   whether the rubrics are also checked if the answer is wrong

@@ -419,6 +419,12 @@ def judge_references(required: Required) -> tuple[str, ...]:
     return ("all of: " + "; ".join(" or ".join(aliases) for aliases in required),)
 
 
+def references_of(rollout: Rollout) -> tuple[str, ...]:
+    """Return the references of a row for a judge, none for a row without gold answers."""
+    gold = rollout.gold if rollout.answers is not None else ()
+    return judge_references(gold) if gold else ()
+
+
 def outcome_questions(rollout: Rollout, answer: str) -> tuple[JudgeQuestion, ...]:
     """Return one question per alias; several required answers are one question.
 

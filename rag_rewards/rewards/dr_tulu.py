@@ -102,7 +102,7 @@ class CitedClaims(RolloutReward):
         Literal["claim", "result"],
         about(
             "claim: 1 for a claim with support; result: the share of the cited results that alone "
-            f"support a part of the claim, of which the first {_RESULTS} are judged",
+            f"support a part of the claim; those after the first {_RESULTS} count as no support",
             "ours: claim; the released code asks a judge",
         ),
     ] = "claim"
@@ -115,12 +115,14 @@ class CitedClaims(RolloutReward):
     scope: Literal["rollout"] = "rollout"
 
     def needs(self, rollout: Rollout) -> list[Need]:
-        questions = self._questions(rollout, self._claims(rollout))
+        sources = sources_of(rollout, rollout.trajectory(self.reading))
+        questions = self._questions(rollout, self._claims(rollout, sources))
         names = tuple(questions)
         return [GradesNeed(self.name, names, tuple(questions.values()))] if names else []
 
     def score(self, rollout: Rollout) -> Score:
-        claims = self._claims(rollout)
+        sources = sources_of(rollout, rollout.trajectory(self.reading))
+        claims = self._claims(rollout, sources)
         names = tuple(self._questions(rollout, claims))
         grades = GradesNeed(self.name, names).read(rollout) if names else {}
         scores, details = [], []
@@ -131,13 +133,11 @@ class CitedClaims(RolloutReward):
             if not is_needless:
                 scores.append((self._precision(number, claim, grades), recall))
         cited = {label for claim in claims.values() for label in claim.cited}
-        sources = sources_of(rollout, rollout.trajectory(self.reading))
         valid = len(cited & sources.keys()) / len(cited) if cited else 0.0
         return Score(citation_value(scores, valid), {}, None, {"claims": details})
 
-    def _claims(self, rollout: Rollout) -> dict[str, _Claim]:
+    def _claims(self, rollout: Rollout, sources: Mapping[str, str]) -> dict[str, _Claim]:
         """Return the claims by number, none for a rollout without results."""
-        sources = sources_of(rollout, rollout.trajectory(self.reading))
         if not sources:
             return {}
         answer = rollout.trajectory(self.reading).answer or ""

@@ -31,12 +31,17 @@ def format_match(
         return 0.0
     for name in filled:
         content = cut.content[name]
-        if not content or content.isspace() or (words and not _has_word(content)):
+        if not content or content.isspace() or (words and not has_word(content)):
             return 0.0
     return 1.0
 
 
-def _has_word(text: str) -> bool:
+def has_word(text: str) -> bool:
+    """Return whether a text has a letter, a digit or a symbol such as an emoji.
+
+    >>> has_word("[1]: ..."), has_word("42")
+    (False, True)
+    """
     return text[:1].isalpha() or any(
         character.isalnum() or category(character) == _SYMBOL
         for character in strip_markers(text, _MARKERS)

@@ -11,10 +11,14 @@ from rag_rewards.evidence.judge_needs import GroupGrades, GroupGradesNeed
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import Grade, JudgeQuestion
 from rag_rewards.groups import Groups, groups_of
-from rag_rewards.rewards.correctness import judge_references
+from rag_rewards.rewards.correctness import references_of
+from rag_rewards.rewards.format import has_word
 from rag_rewards.rewards.rubric import READS, Reads, graded_text
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
+
+MAX_ORDERS = 16
+"""Maximum number of orders in which a judge sees a group."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,8 @@ class GroupJudge:
     """The grade, 0 to 1, that a judge gives a response when it sees the whole group.
 
     The responses have numbers in place of names, in an order that follows from their digests.
-    Lines with which all of them begin are shown once. Equal texts are shown and graded once, and a
-    blank one gets 0 without being shown. A single response is graded alone in the same form.
+    Lines with which all of them begin are shown once. Equal texts are shown and graded once. A
+    text without a word gets 0 and is not shown. A single response is graded alone in the same form.
 
     The detail `spread` is the greatest difference of the grades in several orders.
 
@@ -46,7 +50,7 @@ class GroupJudge:
             "number of calls with other orders of the responses, whose mean counts",
             "ART: 1",
             ge=1,
-            le=16,
+            le=MAX_ORDERS,
         ),
     ] = 1
     documents: Annotated[
@@ -92,18 +96,17 @@ class GroupJudge:
         return [scores[i] for i in range(len(rollouts))]
 
     def _need(self, rollout: Rollout) -> GroupGradesNeed | None:
-        """Return the need of a rollout, None for a blank response."""
+        """Return the need of a rollout, None for a response without a word."""
         text = graded_text(rollout, self.reads)
-        if not text.strip():
+        if not has_word(text):
             return None
-        gold = rollout.gold if self.gold and rollout.answers is not None else ()
         shows = self.documents and not rollout.has_results_as_documents
         documents = rollout.documents or () if shows else ()
         question = JudgeQuestion(
             "group",
             rollout.question or "",
             "",
-            judge_references(gold) if gold else (),
+            references_of(rollout) if self.gold else (),
             tuple(document.premise for document in documents),
             rollout.query_time,
             form=Grade(0, self.best),

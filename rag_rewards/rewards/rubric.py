@@ -15,7 +15,8 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import Grade, JudgeQuestion
 from rag_rewards.groups import Groups, Scope, groups_of
 from rag_rewards.reward import RolloutReward
-from rag_rewards.rewards.correctness import judge_references
+from rag_rewards.rewards.correctness import references_of
+from rag_rewards.rewards.format import has_word
 from rag_rewards.rollout import Criterion, Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import CITATION, cited_labels, compiled
@@ -72,16 +73,16 @@ def rubric_value(grades: Sequence[float], weights: Sequence[float], *, clip: boo
 
 def rule_of(criterion: Criterion) -> str:
     """Return the name of the rule that checks a criterion, "" if a judge checks it."""
-    names = [name for name in ("contains", "max_words", "cites") if _has(criterion, name)]
-    return names[0] if names else ""
+    return next(iter(_rules(criterion)), "")
+
+
+def _rules(criterion: Criterion) -> list[str]:
+    names = ("contains", "max_words", "cites")
+    return [name for name in names if getattr(criterion, name) is not None]
 
 
 def _texts(alternatives: str | tuple[str, ...]) -> tuple[str, ...]:
     return (alternatives,) if isinstance(alternatives, str) else alternatives
-
-
-def _has(criterion: Criterion, name: str) -> bool:
-    return getattr(criterion, name) is not None
 
 
 def checked_by_rule(criterion: Criterion, text: str, rollout: Rollout) -> float:
@@ -129,8 +130,8 @@ class Rubric(RolloutReward):
     reading   how turns are read, for a recipe that reads turns
 
     The value is that of `rubric_value`. A criterion with a rule is checked by it, the others by a
-    judge, several in one call. A blank response gets 0 without a judge. With `criteria`, each
-    grade is also a component, by the name of its criterion.
+    judge, several in one call. A response without a word gets 0 without a judge. With `criteria`,
+    each grade is also a component, by the name of its criterion.
 
     Raises DataError for a row without a valid rubric or without its grades. Sources: HealthBench
     (arXiv 2505.08775) and Rubrics as Rewards (arXiv 2507.17746), explicit aggregation.
@@ -180,28 +181,31 @@ class Rubric(RolloutReward):
     def needs(self, rollout: Rollout) -> list[Need]:
         text, criteria = self._text(rollout), self.criteria_of(rollout)
         keys = self._keys(criteria)
-        if not keys or not text.strip():
+        if not keys or not has_word(text):
             return []
         questions = self._questions(rollout, text, [criteria[name].criterion for name in keys])
         return [GradesNeed(self.name, tuple(keys.values()), tuple(questions))]
 
     def score(self, rollout: Rollout) -> Score:
-        grades = self._grades(rollout)
-        criteria = self.criteria_of(rollout)
+        text, criteria = self._text(rollout), self.criteria_of(rollout)
+        grades = self._grades(rollout, text, criteria)
         weights = [criteria[name].weight for name in grades]
         value = rubric_value(list(grades.values()), weights, clip=self.clip)
         components: dict[str, float | None] = {**grades} if self.criteria else {}
         return Score(value, components, None, {"criteria": grades})
 
-    def _grades(self, rollout: Rollout) -> dict[str, float]:
+    def _grades(
+        self, rollout: Rollout, text: str, criteria: Mapping[str, Criterion]
+    ) -> dict[str, float]:
         """Return the grade of each criterion by name."""
-        text, criteria = self._text(rollout), self.criteria_of(rollout)
-        if not text.strip():
+        if not has_word(text):
             return dict.fromkeys(criteria, 0.0)
         keys = self._keys(criteria)
-        read = GradesNeed(self.name, tuple(keys.values())).read(rollout) if keys else {}
+        stored = GradesNeed(self.name, tuple(keys.values())).read(rollout) if keys else {}
         return {
-            name: float(read[keys[name]]) if name in keys else checked_by_rule(each, text, rollout)
+            name: float(stored[keys[name]])
+            if name in keys
+            else checked_by_rule(each, text, rollout)
             for name, each in criteria.items()
         }
 
@@ -236,14 +240,13 @@ class Rubric(RolloutReward):
     def _questions(
         self, rollout: Rollout, text: str, criteria: Sequence[str]
     ) -> list[JudgeQuestion]:
-        gold = rollout.gold if self.gold and rollout.answers is not None else ()
         documents = rollout.documents or () if self.documents else ()
         return [
             JudgeQuestion(
                 "criteria",
                 rollout.question or "",
                 text,
-                judge_references(gold) if gold else (),
+                references_of(rollout) if self.gold else (),
                 tuple(document.premise for document in documents),
                 rollout.query_time,
                 form=Grade(0, self.best),
@@ -373,7 +376,7 @@ def _fault(criteria: Sequence[Criterion]) -> str:
     if len(criteria) > MAX_CRITERIA:
         return f"has {len(criteria)} criteria, at most {MAX_CRITERIA} are allowed"
     for i, each in enumerate(criteria):
-        rules = [name for name in ("contains", "max_words", "cites") if _has(each, name)]
+        rules = _rules(each)
         if not rules and not each.criterion.strip():
             return f"criterion {i + 1} has no text: write what a response must do"
         if len(rules) > 1:

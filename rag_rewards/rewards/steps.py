@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
+from rag_rewards.errors import EvidenceError
 from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.evidence.needs import GeneratedAnswerNeed, Need
 from rag_rewards.evidence.protocols import JudgeQuestion
@@ -199,7 +200,15 @@ class StepComponents:
         answer = GeneratedAnswerNeed(_component(i), (message,), 1.0, _ANSWER_TOKENS)
         if not answer.is_met(rollout):
             return [answer]
-        gold = (final_answer(answer.read(rollout)).strip() or _NO_ANSWER,)
+        output = answer.read(rollout)
+        text = final_answer(output).strip()
+        if not text and "<think>" in output:
+            raise EvidenceError(
+                "the answer of the generator ends in its thinking: use a generator that does not "
+                f"think, or that needs at most {_ANSWER_TOKENS} tokens",
+                answer.path,
+            )
+        gold = (text or _NO_ANSWER,)
         question = JudgeQuestion(
             "searched_step", step.query, step.conclusion, gold, task=COMPARED_TASK
         )

@@ -20,7 +20,7 @@ from rag_rewards.rewards.correctness import (
     Decision,
     Required,
     Undecided,
-    judge_references,
+    references_of,
 )
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
@@ -439,8 +439,8 @@ class Reasoning(RolloutReward):
         response = rollout.parsed.text
         if not response.strip():
             return []
-        gold = judge_references(rollout.gold) if rollout.answers is not None else ()
         text, time = rollout.question or "", rollout.query_time
+        gold = references_of(rollout)
         question = JudgeQuestion("reasoning", text, response, gold, query_time=time)
         return [VerdictNeed(self.name, (question,))]
 

@@ -165,7 +165,7 @@ class _CountedModels:
         """Forget the requests of a batch, so that memory does not grow with the file."""
         for table in self._tables:
             table.requests.clear()
-        self.judge.known.clear()
+        self.judge.planted_answers.clear()
 
     @property
     def work(self) -> dict[str, Work]:
@@ -196,14 +196,14 @@ def _tokenizer(folder: str | None, model: str | None) -> Tokenizer | None:
 class _CountedJudge:
     """Answers with the best verdict, and counts the messages and the replies of the prompts.
 
-    known  the answers to planted questions of the checks
+    planted_answers  the answers to planted questions of the checks
     """
 
     fingerprint = "estimate"
 
     def __init__(self, options: ModelOptions, *, marked: bool) -> None:
         self.work = Work()
-        self.known: dict[JudgeQuestion, tuple[int, ...]] = {}
+        self.planted_answers: dict[JudgeQuestion, tuple[int, ...]] = {}
         self._marked = marked
         templates = options.judge_templates
         self._templates = read_templates(templates) if templates else {}
@@ -217,7 +217,7 @@ class _CountedJudge:
                 messages.append(judge_messages(question, marked=self._marked, template=template))
             except UsageError as error:  # the error of this question, as with a real judge
                 messages.append(error)
-        values = [self.known.get(each, (1,) * (each.items or 1)) for each in questions]
+        values = [self.planted_answers.get(each, (1,) * (each.items or 1)) for each in questions]
         replies = [
             {"explanation": _EXPLANATION, "scores": {str(i): v for i, v in enumerate(own, 1)}}
             for own in values
@@ -228,11 +228,15 @@ class _CountedJudge:
             verdict = own if question.items else own[0]
             answers.append(texts if isinstance(texts, Exception) else verdict)
             if self._marked and (canary := planted(question, verdict)):
-                self.known[canary.question] = canary.expected
+                self.planted_answers[canary.question] = canary.expected
         return answers
 
     async def entities(self, questions: Sequence[EntityQuestion]) -> list[Entities | Exception]:
-        names = [{name: f"{_NAME} {name}" for name in each.placeholders} for each in questions]
+        names: list[dict[str, str | None]] = []
+        for each in questions:
+            names.append({name: f"{_NAME} {name}" for name in each.placeholders})
+            if each.kind == "claims":  # a list without a free place would be incomplete
+                names[-1][each.placeholders[-1]] = None
         messages = [entity_messages(each, marked=self._marked) for each in questions]
         self._count(questions, messages, names)
         return [*names]
@@ -269,9 +273,9 @@ class _Cache:
     def find(self, questions: Sequence[Any]) -> set[Any]:
         """Return the questions that are in the cache, and add the others to it."""
         digests = {question: hash(question) for question in questions}
-        found = {question for question, digest in digests.items() if digest in self._seen}
+        seen = {question for question, digest in digests.items() if digest in self._seen}
         self._seen.update(digests.values())
-        return found | self._stored([each for each in digests if each not in found])
+        return seen | self._stored([each for each in digests if each not in seen])
 
     def _stored(self, questions: Sequence[Any]) -> set[Any]:
         if self._judge is None:

@@ -48,7 +48,7 @@ def _mark(tag: re.Match[str]) -> str:
         return "⟦⟧"
     if not shown(f"{tag[0]}x").strip():
         return tag[0]  # an element that hides its content
-    value = tag[1] or ""
+    value = (tag[1] or "").strip()
     quoted = value[:1] in ("'", '"') and value[1:].partition(value[0])[0]
     ids = quoted or _ATTRIBUTE.split(value, 1)[0]
     return f"⟦{ids}⟧" if ids.strip("\"' ") else ""

@@ -132,7 +132,7 @@ def test_graders_and_scores_on_the_scale_of_the_grades(tmp_path):
             [1, 3, "4", 5, 2, "yes", True],
             {},
             (0, 0, 5),
-            "expected a number as in most rows, found 'yes'",
+            "expected a grade (a number), found 'yes'",
         ),
         (["yes", 1, 1.0], {"label_range": "1:5"}, (0, 0, 2), "found 'yes'"),
         ([True, "no", 0, 1, 2, 3], {}, (2, 2, 0), "the number 2: "),

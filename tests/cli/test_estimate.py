@@ -76,6 +76,18 @@ def test_the_estimate_equals_a_run(cli, write, tmp_path, options, requests):
     assert estimate["cost"] == price / 1e6
 
 
+def test_a_list_of_claims_is_estimated(cli, write, tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(
+        "from rag_rewards.rewards.claims import Claims\n"
+        "listed = Claims(claims_by='judge', checked_by='judge')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    rows = [{**ROWS[0], "response": "Paris is large.", "documents": [{"text": "Paris."}]}]
+    estimate = estimate_json(cli, write(rows), "-r", "own.py:listed")
+    assert estimate["errors"] == 0
+    assert estimate["work"]["judge"]["requests"] > 1  # the list, and the claims in it
+
+
 def test_equal_questions_of_the_file_count_once_with_a_cache(cli, write, tmp_path, monkeypatch):
     pytest.importorskip("httpx")
     monkeypatch.setattr("rag_rewards.files.sources.CHUNK_ROWS", 4)

@@ -219,7 +219,7 @@ def test_options_that_several_commands_had(cli, command, option):
     assert set(re.findall("--[a-z-]+", replacement)) <= arguments_of(command).keys()
 
 
-@pytest.mark.parametrize("option", ["--generator", "--judge-templates"])
+@pytest.mark.parametrize("option", ["--generator", "--judge-templates", "--nli-profile"])
 def test_settings_that_were_never_options(cli, option):
     message = cli("audit", "-r", "arena", option, "x", code=2).err
     name = option[2:].replace("-", "_")

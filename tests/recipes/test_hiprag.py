@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_rewards import DataError, decode_row, recipe
-from rag_rewards.errors import BackendError
+from rag_rewards.errors import BackendError, EvidenceError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.rewards.steps import read_steps
@@ -193,7 +193,10 @@ def test_the_generator_answers_the_query_without_a_search(output):
     assert asked["searched_step"] == ("town of Ada", "In Bergen.", ("Bergen",))
     assert informed.verdicts == {"step:1": 0, "step:2": 1}
     assert built([informed])[0].value == pytest.approx(1.2)
-    each = row(step("Oslo.", "q"), verdicts={}, generated_answers={"step:1": "<think>Bergen"})
+    cut = row(step("Oslo.", "q"), verdicts={}, generated_answers={"step:1": "<think>Bergen"})
+    with pytest.raises(EvidenceError, match=r"generated_answers\.step:1: .* ends in its thinking"):
+        built.needs(cut)
+    each = row(step("Oslo.", "q"), verdicts={}, generated_answers={"step:1": " "})
     [need] = built.needs(each)[1:]
     assert need.questions[0].gold == ("The model gave no answer.",)
     [need] = built.needs(row(step("In Bergen.", "town of Ada"), verdicts={}))

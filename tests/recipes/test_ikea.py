@@ -57,6 +57,7 @@ def test_brackets_elsewhere_are_valid(text):
 def test_thinking_can_begin_in_the_prompt():
     begun = "I know.</think>" + answer("Paris")
     assert score(begun).value == pytest.approx(1.6)
+    assert score("</think>" + answer("Paris")).value == -1
 
 
 def test_each_query_of_a_turn_counts():

@@ -210,14 +210,32 @@ def test_components_have_reasons(row_id: str, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("row_id", "hardened", "form", "citation", "missing"),
     [
-        ("complete", False, "an answer, a citation", "1.5 over 2 claims; the answer cites m2", ""),
-        ("without-citations", True, "an answer, not a citation", "0 over 1 claims", "a citation"),
-        ("unknown-citation", False, "an answer, a citation", "1 over 2 claims", ""),
-        ("unknown-citation", True, "an answer, not a citation", "1 over 2 claims", "a citation"),
+        (
+            "complete",
+            False,
+            "an answer and a citation and a query",
+            "recalls of the claims: 1.5 of 2; the answer cites m2",
+            "",
+        ),
+        (
+            "without-citations",
+            True,
+            "an answer and a query, and lacks a citation",
+            "claims: 0 of 1",
+            "a citation",
+        ),
+        ("unknown-citation", False, "an answer and a citation and a query", "claims: 1 of 2", ""),
+        (
+            "unknown-citation",
+            True,
+            "an answer and a query, and lacks a citation",
+            "claims: 1 of 2",
+            "a citation",
+        ),
         (
             "no-answer",
             False,
-            "not an answer, not a citation",
+            "a query, and lacks an answer and a citation",
             "no claim",
             "an answer and a citation",
         ),
@@ -229,7 +247,7 @@ def test_the_components_of_dr_tulu(
     spec = {"recipe": "dr-tulu", "hardened": hardened}
     explained = explain_row(str(EXAMPLES / "dr-tulu.jsonl"), row_id, spec, ModelOptions())
     text = printed(explained, 220)
-    assert f"the report has {form}, a query" in text
+    assert f"the report has {form}" in text
     assert citation in text
     assert f"write {missing}" in text if missing else "write" not in text
 

@@ -59,6 +59,17 @@ def run(reward: Any, rows: list[Rollout], judge: Any = None) -> tuple[list[Any],
 
 # --- rubrics -------------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("text", ["", " ", ".", "[1] …"])
+def test_a_response_without_a_word_gets_nothing(text: str) -> None:
+    """It is brief and cites the document, but says nothing."""
+    judge = TableJudge(met)
+    brief = Rubric((*RUBRIC, Criterion(max_words=9), Criterion(cites=(1,))))
+    rows = [decode_row({"question": "?", "documents": [{"text": "a"}], "response": text})]
+    assert run(brief, rows, judge)[0] == run(GroupJudge(), rows, judge)[0] == [0.0]
+    assert not judge.requests
+
+
 GRADES = st.lists(st.tuples(st.floats(0, 1), st.integers(-5, 5)), min_size=1, max_size=6)
 
 

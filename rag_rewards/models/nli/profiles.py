@@ -33,7 +33,6 @@ class CheckerProfile:
     label     index of the label; None for the one that the config names
     chunk     maximum number of tokens of a premise in one input, None if only the whole is limited
     limit     maximum number of tokens of an input, None for that of the model's files
-    threshold  probability from which a claim is supported in the source
     """
 
     name: str
@@ -46,7 +45,6 @@ class CheckerProfile:
     label: int | None = None
     chunk: int | None = None
     limit: int | None = None
-    threshold: float = 0.5
 
 
 _FACTCG = (
@@ -194,7 +192,9 @@ def _recognized(model: str | Path, config: Mapping[str, Any]) -> CheckerProfile:
 
 def _kind(config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the type of a model and its architecture, "" if its config does not state it."""
-    return str(config.get("model_type")), str(next(iter(config.get("architectures") or ()), ""))
+    return str(config.get("model_type") or ""), str(
+        next(iter(config.get("architectures") or ()), "")
+    )
 
 
 def check_architecture(profile: CheckerProfile, config: Mapping[str, Any]) -> None:
