@@ -214,7 +214,7 @@ def test_advantages_equal_the_credit_of_the_same_rollouts(trained, groups):
         expected = spread(own, each, len(member["responses"]))
         assert member["advantages"] == pytest.approx(expected, abs=1e-5)
         values.update(expected)
-    assert len(values) > 3
+    assert len(values) > 2
 
 
 def test_rewards_are_at_the_last_token_of_each_turn(trained, groups):
