@@ -2,11 +2,13 @@
 
 inserts.py describes the marks of their places. The counts of attacks are those of
 docs/hardening-cost.md, so run build_hardening_cost.py first. The figures of the agreement with
-people are those of benchmarks/results/agreement.md, on the questions of the test part.
+people are those of benchmarks/results/agreement.md, on the questions of the test part. Those of the
+evidence of a language model are in benchmarks/results/language_model_evidence.json.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +27,9 @@ from rag_rewards.recipes import RECIPES
 from rag_rewards.scripts.start import Start
 from rag_rewards.trainers import TRAINERS
 
-AGREEMENT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "agreement.md"
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+AGREEMENT = RESULTS / "agreement.md"
+EVIDENCE = RESULTS / "language_model_evidence.json"
 DOCS = Path(__file__).parent
 PAGES = (
     DOCS.parent / "README.md",
@@ -68,6 +72,8 @@ def insert(name: str, folder: str = "") -> str:
             return cases()
         case "kappas":
             return kappas(field)
+        case "evidence":
+            return evidence(field)
         case "reads":
             return joined(readers(field))
         case "checkers":
@@ -103,6 +109,35 @@ def kappas(metric: str) -> str:
     lines = text_of(AGREEMENT).splitlines()
     rows = [line for line in lines if line.startswith(begin) and ", long, " in line]
     return joined([f"{float(row.split('|')[7]):.2f}" for row in rows])
+
+
+CONTRASTIVE = {
+    "memory": ("E", "memory"),
+    "wrong": ("E", "wrong"),
+    "misread": ("E", "misread"),
+    "copied": ("E", "copied gold"),
+    "gated": ("R_CLR · accuracy, as in ctrl-rag", "not supported"),
+}
+"""The value of CTRL-RAG and the kind of responses of an insert."""
+
+
+def evidence(field: str) -> str:
+    """Return the least and the greatest AUC of a language model, as in ".52 to .57"."""
+    stored = json.loads(text_of(EVIDENCE))
+    if field in CONTRASTIVE:
+        name, kind = CONTRASTIVE[field]
+        forms = [prompt[form] for prompt in stored["contrastive"].values() for form in FORMS]
+        figures = [form["auc"][name][kind]["value"] for form in forms]
+    else:
+        measures = [prompt[field] for prompt in stored["search"].values()]
+        figures = [
+            figure["value"] for each in measures for name, figure in each.items() if "," in name
+        ]
+    return " to ".join(f"{value:.2f}"[1:] for value in (min(figures), max(figures)))
+
+
+FORMS = ("short", "reasoned")
+"""The forms of the responses of CTRL-RAG that are measured."""
 
 
 def trainers() -> list[str]:

@@ -48,6 +48,7 @@ LEAD = 4
 GAINS = [
     (kind, baseline) for baseline in ("previous", "empty", "random") for kind in ("prob", "log")
 ]
+RULE = "rule: a result contains the answer"
 Figure = dict[str, Any]
 Scored = tuple[Item, float]
 
@@ -283,8 +284,8 @@ def _distribution(values: Sequence[float]) -> Figure:
 
 
 def question(item: Item) -> Any:
-    """Return what is resampled: a question, whatever the rollouts of it."""
-    return (item.data, item.rollout.question if item.data.startswith("R1") else item.question)
+    """Return what is resampled: a question, which several rollouts of R1-Searcher can have."""
+    return item.rollout.question if item.kind == "search" else (item.data, item.question)
 
 
 def _data(items: Iterable[Item]) -> list[str]:
@@ -343,7 +344,7 @@ def search(items: Sequence[Item]) -> dict[str, Any]:
                     (question(item), part_of(score, part), item.facts["right"])
                     for item, score in zip(items, scored, strict=True)
                 )
-    result["verdict"]["rule: a result contains the answer"] = auc(
+    result["verdict"][RULE] = auc(
         (question(item), float(any(own)), item.facts["right"])
         for item, own in zip(items, hits, strict=True)
     )

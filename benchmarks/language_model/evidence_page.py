@@ -18,6 +18,7 @@ from language_model.evidence_figures import (
     PROMPTS,
     R_CLR,
     RESAMPLING,
+    RULE,
     VARIANTS,
     Figure,
 )
@@ -186,6 +187,11 @@ def search_summary(stored: Mapping[str, Any]) -> list[str]:
                 f"igpo, AUC of the {text}: {span([*own.values()])}, the greatest with {best}. "
                 + in_words([*own.values()])
             )
+    for figures in [*stored["search"].values()][:1]:  # the prompt has no effect on the rule
+        lines.append(
+            "igpo, for comparison: the rule that a result contains the gold answer needs no model; "
+            f"its AUC for the verdict is {cell(figures['verdict'][RULE])}."
+        )
     return lines
 
 
@@ -352,8 +358,8 @@ supported responses against all others is {span(rest)}. A wrong answer in the go
 support most of the other tokens. With unrelated paragraphs in place of the gold ones,
 {min(memory):.0%} to {max(memory):.0%} of the responses exceed τ: E sums over all tokens, and the
 minimum over the documents selects the greatest difference. The mean over the documents changes the
-AUC of E by at most {short(max(mean))}. Threshold, length normalization and mean change that of R_CLR
-by at most {short(max(others))}."""
+AUC of E by at most {short(max(mean))}. Threshold, length normalization and mean change that of
+R_CLR by at most {short(max(others))}."""
 
 
 def change(figures: Mapping[str, Any], name: str, reference: str) -> float:
