@@ -169,8 +169,8 @@ def in_words(figures: Sequence[Figure]) -> str:
 def search_summary(stored: Mapping[str, Any]) -> list[str]:
     """Return the AUC of the gains of igpo, for each measure the range over kind and baseline."""
     names = {
-        "verdict": "sum of the gains, rollouts that are judged right against wrong ones",
-        "hit": "gain of a turn, hits against other searches",
+        "verdict": "the sum of the gains, rollouts that are judged right against wrong ones",
+        "hit": "the gain of a turn, hits against other searches",
         "first hit": "the same before which no search was a hit",
     }
     lines = []
@@ -184,7 +184,7 @@ def search_summary(stored: Mapping[str, Any]) -> list[str]:
         if own:
             best = max(own, key=lambda name: own[name]["value"])
             lines.append(
-                f"igpo, AUC of the {text}: {span([*own.values()])}, the greatest with {best}. "
+                f"igpo, AUC of {text}: {span([*own.values()])}, the greatest with {best}. "
                 + in_words([*own.values()])
             )
     for figures in [*stored["search"].values()][:1]:  # the prompt has no effect on the rule
