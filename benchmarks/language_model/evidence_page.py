@@ -26,6 +26,8 @@ from language_model.rows import COPIED_ANSWER, FORMS, KINDS, PLAIN, REASONED
 
 GOAL = 0.75
 """AUC of E below which the page says why and what to do."""
+LEAST = 5
+"""Least number of questions in a row of a table."""
 
 
 def page(stored: Mapping[str, Any]) -> str:
@@ -307,18 +309,22 @@ def why(stored: Mapping[str, Any], every: Sequence[tuple[str, str, Mapping[str, 
         for prompt, form, figures in every
         if form == "short"
     ]
-    questions = [
-        (form, prompt, label, *(cell(figure.get(kind)) for kind in (ALL, *FEW)))
-        for prompt, form, figures in every
-        for label, figure in figures["by question"].items()
-        if figure
-    ]
-    data = [
-        (form, prompt, label, *(cell(figure.get(kind)) for kind in (ALL, *FEW)))
-        for prompt, form, figures in every
-        for label, figure in figures["by data"].items()
-        if figure
-    ]
+    parts_of = {
+        key: [
+            (
+                form,
+                prompt,
+                label,
+                figure[ALL]["questions"],
+                *map(cell, map(figure.get, (ALL, *FEW))),
+            )
+            for prompt, form, figures in every
+            for label, figure in figures[key].items()
+            if figure and figure[ALL]["questions"] >= LEAST
+        ]
+        for key in ("by question", "by data")
+    }
+    few = ("questions", f"all {ALL}", *FEW)
     parts = [
         f"## Why E is not better, and what to do\n\n{causes(every)}",
         advice(every),
@@ -327,10 +333,10 @@ def why(stored: Mapping[str, Any], every: Sequence[tuple[str, str, Mapping[str, 
         table(heads, within),
         "AUC of the part of E that belongs to the tokens of the answer, form `short`:",
         table(("prompt", *OTHERS[:3]), answer),
-        "AUC of E by kind of question:",
-        table(("form", "prompt", "questions", f"all {ALL}", *FEW), questions),
+        f"AUC of E by kind of question, for kinds with {LEAST} questions or more:",
+        table(("form", "prompt", "kind", *few), parts_of["by question"]),
         "AUC of E by data set:",
-        table(("form", "prompt", "data", f"all {ALL}", *FEW), data),
+        table(("form", "prompt", "data", *few), parts_of["by data"]),
     ]
     return "\n\n".join(parts)
 
