@@ -108,16 +108,19 @@ fuzz-coverage: $(FUZZ_VENV)/.installed ## run the fuzz tests with inputs that re
 
 ##@ Test with other programs and versions
 # Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
+# Two trainers are tested at a time, each with one thread.
+SYNC     := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 TRAINERS ?= $(shell $(PYTHON) rag_rewards/trainers.py --quick)
 test-trainers: ## run the tests inside TRL, verl, ms-swift and OpenRLHF (1 to 2 GB each)
 	@test -n "$(strip $(TRAINERS))" || { echo "no trainer: set TRAINERS to names, or PYTHON to a" \
 	    "Python that runs rag_rewards/trainers.py" >&2; exit 2; }
-	@for trainer in $(TRAINERS); do \
-	    echo "== $$trainer"; \
-	    PYTHON=$(PYTHON) tests/trainers/make_environment.sh $$trainer build/trainers/$$trainer && \
-	    build/trainers/$$trainer/bin/python -m pytest -o filterwarnings=default \
-	        tests/trainers/$$trainer || exit 1; \
-	done
+	@$(MAKE) --no-print-directory --jobs=2 $(SYNC) $(TRAINERS:%=trainer-%)
+
+trainer-%:
+	@echo "== $*"
+	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh $* build/trainers/$*
+	@OMP_NUM_THREADS=1 build/trainers/$*/bin/python -m pytest -o filterwarnings=default \
+	    tests/trainers/$*
 
 # Resolves the commands that install the trainers, with uv and a package index, in about two minutes.
 install-lines: $(STAMP) ## resolve the commands that install the trainers (network)

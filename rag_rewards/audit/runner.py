@@ -25,6 +25,7 @@ from rag_rewards.audit.row_attacks import (
 from rag_rewards.audit.rule_evidence import with_evidence, with_group_evidence
 from rag_rewards.errors import DataError, RolloutError, UsageError
 from rag_rewards.evidence.protocols import Models
+from rag_rewards.evidence.values import EVIDENCE_FIELDS
 from rag_rewards.loading import RecipeSource, load_recipe
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import RECIPES
@@ -357,23 +358,14 @@ class _Bench:
         return score.value
 
 
-_EVIDENCE_FIELDS = (
-    "logprobs",
-    "masked_answers",
-    "generated_answers",
-    "masked_logprobs",
-    "verdicts",
-    "nli",
-    "similarity",
-    "response_token_ids",
-    "prompt_token_ids",
-)
+_RESPONSE_FIELDS = (*EVIDENCE_FIELDS, "response_token_ids", "prompt_token_ids")
+"""Fields that belong to the response of a row."""
 
 
 def _with_response(row: Rollout, text: str | None) -> Rollout:
     """Return a row with another response (None: the same) and without evidence."""
     response = row.parsed.text if text is None else text
-    return with_last_turn(row, response, **dict.fromkeys(_EVIDENCE_FIELDS))
+    return with_last_turn(row, response, **dict.fromkeys(_RESPONSE_FIELDS))
 
 
 def _name(row: Rollout) -> str:

@@ -8,21 +8,20 @@ from collections.abc import Iterator, Sequence
 
 from rag_rewards.audit.row_attacks import ABSTENTION, Target, target_of, with_last_turn
 from rag_rewards.errors import RolloutError
+from rag_rewards.evidence.values import EVIDENCE_FIELDS
 from rag_rewards.report.explanation import Variant
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
 
 _RELEVANCE = re.compile(r"<relevance>[^<]*</relevance>")
-_EVIDENCE_FIELDS = (
-    "logprobs",
-    "masked_answers",
-    "generated_answers",
-    "masked_logprobs",
-    "verdicts",
+_BY_TEXT = ("nli", "similarity")
+"""Evidence whose entries name the texts that they are about."""
+_RESPONSE_FIELDS = (
+    *(each for each in EVIDENCE_FIELDS if each not in _BY_TEXT),
     "response_token_ids",
 )
-"""Evidence for the response of a row, which does not hold for a variant."""
+"""Fields that hold for the response of a row, and not for a variant."""
 
 
 def scored_variants(group: Sequence[ScoredRow], index: int, scorer: Scorer) -> Iterator[Variant]:
@@ -38,7 +37,7 @@ def scored_variants(group: Sequence[ScoredRow], index: int, scorer: Scorer) -> I
     for name, response in _responses(target):
         if response == target.response:
             continue
-        variant = with_last_turn(row, response, **dict.fromkeys(_EVIDENCE_FIELDS))
+        variant = with_last_turn(row, response, **dict.fromkeys(_RESPONSE_FIELDS))
         score = _score(variant, group, index, scorer)
         if score is None or score.value is None:
             continue

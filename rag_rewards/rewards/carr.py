@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from rag_rewards.errors import DataError, EvidenceError
+from rag_rewards.errors import DataError
 from rag_rewards.evidence.judge_needs import EntitiesNeed, VerdictNeed
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
@@ -314,10 +314,7 @@ def _all_placeholders(rubrics: Sequence[str]) -> tuple[str, ...]:
 
 def _names(rollout: Rollout, wanted: tuple[str, ...]) -> dict[str, str | None]:
     """Return the name of each placeholder. Raises DataError if one is missing."""
-    names = EntitiesNeed(wanted).read(rollout) if wanted else rollout.entities or {}
-    for key in names:
-        if not PLACEHOLDER.fullmatch(f"<{key}>"):
-            raise EvidenceError(f"{key!r} is no placeholder: write E0, E1, …", f"entities.{key}")
+    names = EntitiesNeed(wanted).read(rollout) if wanted else {}
     return {each: names[each] for each in wanted}
 
 

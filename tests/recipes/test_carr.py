@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from search_notation import THOUGHT, answer, information, search
 
 from rag_rewards import DataError, decode_row, recipe
-from rag_rewards.errors import BackendError, EvidenceError
+from rag_rewards.errors import BackendError
 from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion, Models
 from rag_rewards.rewards.carr import carr_reward
@@ -303,6 +303,10 @@ def test_evidence_of_the_row_needs_no_judge():
     assert judge.requests == []
 
 
+def test_claims_of_another_reward_stand_beside_the_names():
+    assert score(row(entities=NAMES | {"C1:5e": "Ada wrote."})) == score(row())
+
+
 # --- bad input ------------------------------------------------------------------------------------
 
 
@@ -316,7 +320,7 @@ def test_evidence_of_the_row_needs_no_judge():
         ({"answers": None}, DataError, r"^answers: missing"),
         ({"entities": None}, DataError, r"^entities: missing; add the name .* E0, E1, E2, E3, E4"),
         ({"entities": {"E0": "Ada"}}, DataError, r"^entities: missing"),
-        ({"entities": NAMES | {"<E0>": "x"}}, EvidenceError, r"^entities.<E0>: '<E0>' is no plac"),
+        ({"entities": {"<E0>": "Ada"}}, DataError, r"^entities: missing; add the name .* E0, E1"),
         ({"verdicts": {}}, DataError, r"^verdicts.outcome: missing"),
         ({"verdicts": {"outcome": 1, "supported:1": 1}}, DataError, r"^verdicts.supported:2: miss"),
     ],
