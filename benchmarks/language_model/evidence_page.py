@@ -268,9 +268,12 @@ def by_variant(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
 
 
 def by_documents(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
-    heads = ("form", "prompt", "documents", "over them", f"all {ALL}", *FEW)
+    heads = ("form", "prompt", "documents", "over them", "questions", f"all {ALL}", *FEW)
     rows = [
-        (form, prompt, number, name, *(cell(figure.get(kind)) for kind in (ALL, *FEW)))
+        (
+            *(form, prompt, number, name, figure[ALL]["questions"]),
+            *(cell(figure.get(kind)) for kind in (ALL, *FEW)),
+        )
         for prompt, form, figures in every
         for number in ("1", "2", "3 or more")
         for name, key in (("minimum", EVIDENCE), ("mean", "E, mean over the documents"))
