@@ -386,17 +386,21 @@ def lear(items: Sequence[Item]) -> dict[str, Any]:
 def _answers(own: Sequence[tuple[Item, rr.Score]], part: str) -> dict[str, Figure]:
     return {
         "right": mean((question(i), float(_is_right(i, part))) for i, _ in own),
+        "words": mean((question(i), float(len(_answer(i, part).split()))) for i, _ in own),
         "f1": mean((question(i), part_of(s, f"answer_{part}")) for i, s in own),
     }
 
 
 def _is_right(item: Item, part: str) -> bool:
     """Return whether an answer contains the gold answer as whole words."""
-    if part == "full":
-        text = item.rollout.parsed.text.rpartition("<answer>")[2].removesuffix("</answer>")
-    else:
-        text = getattr(item.rollout.masked_answers, part) or ""
+    text = _answer(item, part)
     return any(contains(text, alias) for aliases in item.rollout.gold for alias in aliases)
+
+
+def _answer(item: Item, part: str) -> str:
+    if part == "full":
+        return item.rollout.parsed.text.rpartition("<answer>")[2].removesuffix("</answer>")
+    return getattr(item.rollout.masked_answers, part) or ""
 
 
 # --- precision -----------------------------------------------------------------------------------

@@ -434,6 +434,10 @@ def search(stored: Mapping[str, Any]) -> list[str]:
 # --- LEAR and precision --------------------------------------------------------------------------
 
 
+ANSWERS = {"rationale": "o_r", "evidence": "o_e", "full": "o_f"}
+"""The names of the answers in the paper."""
+
+
 def lear(stored: Mapping[str, Any]) -> list[str]:
     every = stored["lear"]
     if not every:
@@ -443,33 +447,29 @@ def lear(stored: Mapping[str, Any]) -> list[str]:
         f"{prompt}: " + ", ".join(f"{n} of {name}" for name, n in figures["data"].items())
         for prompt, figures in every.items()
     )
+    cells = [(part, measure) for measure in ("right", "f1") for part in ANSWERS]
     rows = [
-        (
-            prompt,
-            kind,
-            *(cell(figures[kind][part]["right"]) for part in ("rationale", "evidence", "full")),
-            *(cell(figures[kind][part]["f1"]) for part in ("rationale", "evidence", "full")),
-        )
+        (prompt, kind, *(cell(figures[kind][part][measure]) for part, measure in cells))
         for prompt, figures in every.items()
         for kind in REASONED
         if kind in figures
     ]
-    heads = (
-        "prompt",
-        "rollouts",
-        "o_r right",
-        "o_e right",
-        "o_f right",
-        "o_r F1",
-        "o_e F1",
-        "o_f F1",
-    )
+    heads = ("prompt", "rollouts", *(f"{ANSWERS[part]}, {measure}" for part, measure in cells))
+    sentences = ""
+    for prompt, figures in every.items():
+        words, f1, right = (
+            figures["supported"]["rationale"][name]["value"] for name in ("words", "f1", "right")
+        )
+        sentences += (
+            f" With the prompt `{prompt}`, o_r of `supported` rollouts has {words:.0f} words on "
+            f"average: its F1 is {short(f1)}, and its share of right answers {short(right)}."
+        )
     return [
         "## LEAR: the masked answers\n\nThe model answers from the question, the passages and the "
         "reasoning (o_r), and from the question and the extract (o_e), at temperature 0. The third "
         "answer, o_f, is that of the rollout itself, which the construction sets. An answer is "
         "right if it contains the gold answer as whole words; the reward is its F1. Kinds of "
-        f"rollouts:\n\n{kinds}\n\nQuestions, {data}.\n\n" + table(heads, rows)
+        f"rollouts:\n\n{kinds}\n\nQuestions, {data}.{sentences}\n\n" + table(heads, rows)
     ]
 
 
