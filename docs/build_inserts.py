@@ -2,8 +2,9 @@
 
 inserts.py describes the marks of their places. The counts of attacks are those of
 docs/hardening-cost.md, so run build_hardening_cost.py first. The figures of the agreement with
-people are those of benchmarks/results/agreement.md, on the questions of the test part. Those of the
-evidence of a language model are in benchmarks/results/language_model_evidence.json.
+people are those of benchmarks/results/agreement.md, on the questions of the test part. The advice
+about turn credit follows from benchmarks/results/search_agents.json. The figures of the evidence of
+a language model are in benchmarks/results/language_model_evidence.json.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def insert(name: str, folder: str = "") -> str:
             return checkers()
         case "searching":
             return joined([f"`{name}`" for name in RECIPES if searches(name)])
+        case "credit":
+            return credit()
     raise ValueError(f"unknown insert {name!r}")
 
 
@@ -188,6 +191,15 @@ def searches(name: str) -> bool:
     """Return whether the policy of a recipe searches in the scripts of `init`."""
     spec = RecipeSpec.of(name)
     return Start(spec, load_recipe(spec), ModelOptions(), "policy", "data").searches
+
+
+def credit() -> str:
+    """Return when to use turn credit, from the figures of benchmarks/search_agents.py."""
+    folder = DOCS.parent / "benchmarks"
+    sys.path.insert(0, str(folder))
+    stored = json.loads(text_of(folder / "results" / "search_agents.json"))
+    advice: str = import_module("tiny_search.page").advice(stored)
+    return advice
 
 
 def joined(words: list[str]) -> str:

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from inserts import filled_by_name, table
 from paper_references import evidence_error, place_error
+from paper_results import Comparison, Outcome
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "papers.md"
@@ -36,7 +37,7 @@ Kind = Literal[
     "ablation",
     "result",
 ]
-Reason = Literal["gpu", "license", "unspecified"]
+Reason = Literal["gpu", "run", "license", "unspecified"]
 
 KINDS: dict[Kind, str] = {
     "equation": "Equations",
@@ -49,8 +50,14 @@ KINDS: dict[Kind, str] = {
     "ablation": "Ablations",
     "result": "Further results",
 }
+COMPARED: tuple[Kind, ...] = ("ablation", "result")
+"""Kinds of items whose results in the tiny world are compared with the paper."""
+RESULTS = "benchmarks/results/teaches/"
+OUTCOMES: tuple[Outcome, ...] = ("contradicts", "no separation", "shown")
+"""The state of an item is the first of these that one of its comparisons has."""
 REASONS: dict[Reason, str] = {
     "gpu": "needs a GPU",
+    "run": "needs a run",
     "license": "needs data without a usable license",
     "unspecified": "not specified in the paper",
 }
@@ -62,6 +69,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source    equation, table, figure or section
     where     where the item is in the package
     shown_by  tests and results that show it
+    compared  what the paper claims about these results
     missing   why the item is missing; None if it is not
     reason    sentence that explains why the item is missing
     note      further sentence about the item
@@ -72,6 +80,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     title: str
     where: tuple[str, ...] = ()
     shown_by: tuple[str, ...] = ()
+    compared: tuple[Comparison, ...] = ()
     missing: Reason | None = None
     reason: str = ""
     note: str = ""
@@ -80,16 +89,39 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def name(self) -> str:
         return f"{self.source}, {self.title}"
 
+    @property
+    def state(self) -> str:
+        """Why the item is missing, or what its results show."""
+        if self.missing is not None:
+            return REASONS[self.missing]
+        found = {each.outcome for each in self.compared} or {"shown"}
+        return next(each for each in OUTCOMES if each in found)
+
     def errors(self) -> list[str]:
         """Return the errors of the item: an incomplete item, or a wrong reference."""
         errors = [error for each in self.where if (error := place_error(each))]
         errors += [error for each in self.shown_by if (error := evidence_error(each))]
+        errors += self._comparison_errors()
         if self.missing is None:
             if not (self.where and self.shown_by) or self.reason:
                 errors.append("an item that is not missing has `where`, `shown_by` and no `reason`")
-        elif self.shown_by or not self.reason:
-            errors.append("a missing item has `reason` and no `shown_by`")
+        elif self.shown_by or self.compared or not self.reason:
+            errors.append("a missing item has `reason`, and neither `shown_by` nor `compared`")
         return [f"{self.name}: {error}" for error in errors]
+
+    def _comparison_errors(self) -> list[str]:
+        shown = {each for each in self.shown_by if each.startswith(RESULTS)}
+        if self.kind in COMPARED and shown and not self.compared:
+            return ["an ablation or a result of the tiny world has `compared`"]
+        errors = []
+        for each in self.compared:
+            if not any(path.startswith(f"{RESULTS}{each.result}.md#") for path in shown):
+                errors.append(f"`shown_by` names no row of {each.result}.md")
+            try:
+                each.differences  # noqa: B018 (raises ValueError for a wrong name)
+            except ValueError as error:
+                errors.append(str(error))
+        return errors
 
 
 class Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,13 +157,13 @@ def page() -> str:
 
 
 def _summary(all_papers: Sequence[Paper]) -> str:
-    states = {None: "shown", **REASONS}
-    counts = [Counter(item.missing for item in each.items) for each in all_papers]
+    states = (*reversed(OUTCOMES), *REASONS.values())
+    counts = [Counter(item.state for item in each.items) for each in all_papers]
     rows = [
         (f"[{each.name}](#{each.slug})", str(len(each.items)), *(str(count[s]) for s in states))
         for each, count in zip(all_papers, counts, strict=True)
     ]
-    return _table(("paper", "items", *states.values()), rows)
+    return _table(("paper", "items", *states), rows)
 
 
 def _section(each: Paper) -> str:
@@ -147,9 +179,11 @@ def _section(each: Paper) -> str:
 
 def _row(item: Item) -> tuple[str, str, str, str]:
     title = f"{item.title}. {item.note}" if item.note else item.title
-    shown = "<br>".join(map(_code, item.shown_by))
+    shown = "<br>".join([*map(_code, item.shown_by), *map(str, item.compared)])
     if item.missing is not None:
-        shown = f"**{REASONS[item.missing]}**: {item.reason}"
+        shown = f"**{item.state}**: {item.reason}"
+    elif item.state != "shown":
+        shown = f"**{item.state}**<br>{shown}"
     return item.source, title, "<br>".join(map(_code, item.where)) or "–", shown
 
 

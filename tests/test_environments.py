@@ -17,6 +17,7 @@ import pytest
 from processes import WAIT_SECONDS
 
 import rag_rewards as rr
+from rag_rewards.cli import main
 from rag_rewards.evidence.protocols import JudgeQuestion, Models
 from rag_rewards.rows import decode_row
 from rag_rewards.scorer import Scorer
@@ -55,23 +56,20 @@ def test_a_command_in_an_unusual_environment_writes_the_same_bytes(
     source.write_text(json.dumps(row, ensure_ascii=False) + "\n", "utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in changes}
     environment |= {name: value for name, value in changes.items() if value is not None}
-
-    def scored(flags: list[str], environment: dict[str, str], name: str) -> bytes:
-        output = tmp_path / name
-        command = ["-m", "rag_rewards", "score", str(source), "-o", str(output), "-r", "naive-grpo"]
-        ran = subprocess.run(
-            [sys.executable, *flags, *command],
-            env=environment,
-            capture_output=True,
-            timeout=WAIT_SECONDS,
-        )
-        assert ran.returncode == 0, ran.stderr
-        assert b"Traceback" not in ran.stderr
-        return output.read_bytes()
-
-    usual = scored([], dict(os.environ), "usual.jsonl")
-    assert scored(flags, environment, "unusual.jsonl") == usual
-    assert json.loads(usual)["reward"] is not None
+    usual, unusual = tmp_path / "usual.jsonl", tmp_path / "unusual.jsonl"
+    command = ["score", str(source), "-r", "naive-grpo", "-o"]
+    ran = subprocess.run(
+        [sys.executable, *flags, "-m", "rag_rewards", *command, str(unusual)],
+        env=environment,
+        capture_output=True,
+        timeout=WAIT_SECONDS,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert b"Traceback" not in ran.stderr
+    with pytest.raises(SystemExit):
+        main([*command, str(usual)])
+    assert unusual.read_bytes() == usual.read_bytes()
+    assert json.loads(usual.read_bytes())["reward"] is not None
 
 
 def test_a_missing_library_is_a_skip_and_a_missing_own_module_is_a_failure(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 sys.path.insert(0, str(DOCS))
-BUILDERS = ("hardened", "hardening_cost", "languages", "marked_blocks", "papers")
+BUILDERS = ("hardened", "hardening_cost", "languages", "marked_blocks", "papers", "runs")
 
 
 @pytest.mark.parametrize("name", BUILDERS)

@@ -32,10 +32,8 @@ def test_the_inserts_are_up_to_date(path: Path) -> None:
     assert text == build_inserts.page(path), "run: make pages"
 
 
-WITH_A_PROGRAM = {
-    DOCS / f"{name}.md"
-    for name in "code-blocks hardened hardening-cost languages papers recipes/index".split()
-}
+NAMES = "code-blocks hardened hardening-cost languages papers recipes/index what-was-run"
+WITH_A_PROGRAM = {DOCS / f"{name}.md" for name in NAMES.split()}
 """Pages whose texts are written by a program of their own."""
 
 

@@ -17,6 +17,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 sys.path.insert(0, str(DOCS))
 build_papers = importlib.import_module("build_papers")
 paper_references = importlib.import_module("paper_references")
+paper_results = importlib.import_module("paper_results")
 
 
 def item(**fields):
@@ -138,6 +139,78 @@ def test_incomplete_items_are_errors():
         assert "missing" in error
 
 
+RUNS = """
+- new, seed 0: answer 0.900, KL to base 0.100, reward first –
+- new, seed 1: answer 0.800, KL to base 0.100, reward first –
+- new, longer, seed 0: answer 0.700, KL to base 0.300
+- new, longer, seed 1: answer 0.500, KL to base 0.100
+- one seed, seed 0: answer 0.700
+"""
+PLACE = "benchmarks/results/teaches/runs.md"
+
+
+@pytest.fixture
+def page_of_runs(monkeypatch, tmp_path):
+    """Replace the results by a page of runs, and accept each reference to it."""
+    (tmp_path / "runs.md").write_text(RUNS, "utf-8")
+    monkeypatch.setattr(paper_results, "TEACHES", tmp_path)
+    monkeypatch.setattr(build_papers, "evidence_error", lambda reference: "")
+    paper_results.results.cache_clear()
+    yield
+    paper_results.results.cache_clear()
+
+
+def compared(higher="new", lower="new, longer", measure="answer", **more):
+    defaults = {"result": "runs", "higher": higher, "lower": lower, "measure": measure}
+    return paper_results.Comparison(**defaults | more)
+
+
+def ablation(*comparisons, **fields):
+    defaults = {"kind": "ablation", "shown_by": (f"{PLACE}#new",), "compared": comparisons}
+    return item(**defaults | fields)
+
+
+@pytest.mark.usefixtures("page_of_runs")
+def test_the_state_of_an_item_comes_from_its_results():
+    higher, reverse = compared(), compared("new, longer", "new")
+    unclear = compared("new, longer", "new", "KL to base")
+    assert higher.differences == pytest.approx([0.2, 0.3])
+    # Two standard errors of 0.2 and 0.3: 2 · (0.1 / √2) / √2.
+    assert str(higher) == "shown: answer, `new` − `new, longer`: +0.250 ± 0.100"
+    assert str(reverse).startswith("contradicts: ")
+    assert str(reverse).endswith("−0.250 ± 0.100")
+    assert unclear.outcome == "no separation"
+    assert compared("new", "new", lower_measure="KL to base").outcome == "shown"
+    assert ablation(higher).state == "shown"
+    assert ablation(higher, unclear).state == "no separation"
+    assert ablation(unclear, reverse, higher).state == "contradicts"
+    assert all(ablation(each).errors() == [] for each in (higher, reverse, unclear))
+    paper = build_papers.Paper("P", "Title", (), (ablation(higher), ablation(higher, unclear)))
+    assert "| [P](#p) | 2 | 1 | 1 | 0 | 0 | 0 | 0 | 0 |" in build_papers._summary([paper])
+    assert "| **no separation**<br>" in build_papers._section(paper)
+
+
+@pytest.mark.usefixtures("page_of_runs")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"compared": ()}, "has `compared`"),
+        ({"compared": (compared("other"),)}, "no value of 'answer' of the run 'other'"),
+        ({"compared": (compared(measure="reward first"),)}, "no value of 'reward first'"),
+        ({"compared": (compared("one seed"),)}, "need equal seeds"),
+        ({"shown_by": ("tests/test_runs.py::test_runs",)}, "names no row of runs.md"),
+    ],
+)
+def test_an_incomplete_comparison_is_an_error(fields, message):
+    [error] = ablation(compared(), **fields).errors()
+    assert message in error
+
+
+def test_a_comparison_without_results_is_an_error():
+    errors = ablation(compared(result="nothing")).errors()
+    assert any("nothing: no such page" in error for error in errors)
+
+
 def test_unknown_reasons_kinds_and_fields_are_refused():
     text = "{{name: P, title: T, recipes: [], items: [{{kind: {}, source: S, title: T, {}}}]}}"
     assert build_papers.paper(text.format("data", "missing: license, reason: R.")).items
@@ -153,3 +226,4 @@ def test_unknown_reasons_kinds_and_fields_are_refused():
 
 def test_doctests():
     assert doctest.testmod(paper_references) == (0, 7)
+    assert doctest.testmod(paper_results) == (0, 2)

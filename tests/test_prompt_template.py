@@ -284,8 +284,9 @@ def values_of(rollout):
     return [*rollout.logprobs.full, *(x for label in sorted(without) for x in without[label])]
 
 
-@pytest.mark.parametrize("forms", FORMS, ids=["default", "own"])
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize(
+    ("name", "forms"), [*(("ctrl-rag", forms) for forms in FORMS), ("lear", FORMS[1])]
+)
 def test_evidence_of_a_tiny_model(name, forms, template_file, shared, tmp_path):
     """Rows with the prompt of a template have the evidence of rows without a prompt.
 

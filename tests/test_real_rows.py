@@ -40,40 +40,50 @@ VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {
 NOT_HARDENED = {"ground-grpo semantic"}  # the hardened profile rejects refusal.matcher=semantic
 
 
-@pytest.mark.parametrize("most", [3, pytest.param(9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
-@pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.__name__)
-def test_real_rows_score(shared, source, variant, most):
-    """Three of the nine responses to each row in turn, and all of them in a slow test."""
-    rows = list(source(shared / "data"))
-    assert rows
+def test_real_rows_score(shared, variant):
+    """Up to nine rows of each data set, so that each kind of response occurs in each set.
+
+    The golden scores contain all rows with the evidence of the rules.
+    """
     for hardened in (False, True)[: 1 if variant in NOT_HARDENED else 2]:
         scheme = VARIANTS[variant](hardened=hardened)
-        row_scores = []
-        for i, row in enumerate(rows):
-            if variant == "ground-grpo-stage1" and not row["answerable"]:
-                continue  # stage 1 scores answerable rows only
-            if variant.startswith("ctrl") and not row["supporting"]:
-                continue  # a data error there
-            texts = list(responses(row).items())
-            if len(rows) > len(texts):
-                texts = [texts[(3 * i + k) % len(texts)] for k in range(min(most, len(texts)))]
-            for kind, text in texts:
-                gold = row | INVENTED_GOLD.get(variant, {})
-                bare = decode_row({**gold, "id": f"{i}-{kind}", "group": i, "response": text})
-                row_scores.append(read_with_evidence(scheme, bare))
-        scores = scheme(with_group_evidence(scheme, row_scores))
-        assert len(scores) == len(row_scores) > 0
-        for rollout, score in zip(row_scores, scores, strict=True):
-            assert isinstance(score.value, float), rollout.id
-            assert math.isfinite(score.value)
-            assert tuple(score.components) == scheme.component_names
-            known = [v for v in score.components.values() if v is not None]
-            assert all(map(math.isfinite, known))
-            can_be_missing = variant == "rlcr" or "turns" in scheme.definition.fields
-            assert len(known) == len(score.components) or can_be_missing
-            assert (score.correct is None) == (scheme.correct is None)
-            assert 0.0 <= (score.correct or 0.0) <= 1.0
+        for source in SOURCES:
+            rollouts = list(rollouts_of(source, shared, scheme, variant))
+            scores = scheme(with_group_evidence(scheme, rollouts))
+            assert len(scores) == len(rollouts) > 0, source
+            for rollout, score in zip(rollouts, scores, strict=True):
+                check(scheme, rollout, score)
+
+
+def rollouts_of(source, shared, scheme, variant):
+    """Yield rows of a data set: few rows with each response, many rows with three in turn."""
+    rows = list(source(shared / "data"))
+    rows = rows[:: -(-len(rows) // 9)]
+    for i, row in enumerate(rows):
+        if variant == "ground-grpo-stage1" and not row["answerable"]:
+            continue  # stage 1 scores answerable rows only
+        if variant.startswith("ctrl") and not row["supporting"]:
+            continue  # a data error there
+        texts = list(responses(row).items())
+        if len(rows) > 3:
+            texts = [texts[(3 * i + k) % len(texts)] for k in range(3)]
+        for kind, text in texts:
+            gold = row | INVENTED_GOLD.get(variant, {})
+            bare = decode_row({**gold, "id": f"{i}-{kind}", "group": i, "response": text})
+            yield read_with_evidence(scheme, bare)
+
+
+def check(scheme, rollout, score):
+    assert isinstance(score.value, float), rollout.id
+    assert math.isfinite(score.value)
+    assert tuple(score.components) == scheme.component_names
+    known = [v for v in score.components.values() if v is not None]
+    assert all(map(math.isfinite, known))
+    can_be_missing = scheme.name == "rlcr" or "turns" in scheme.definition.fields
+    assert len(known) == len(score.components) or can_be_missing
+    assert (score.correct is None) == (scheme.correct is None)
+    assert 0.0 <= (score.correct or 0.0) <= 1.0
 
 
 def by_kind(shared, source, name, **options):

@@ -32,6 +32,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
 RESULTS = ROOT / "benchmarks" / "results"
 BUILD = ROOT / "build"
+sys.path.insert(0, str(ROOT / "benchmarks"))  # for tiny_search
+
+SHARED = {
+    "committed": "All seeds start from the committed model of the tiny world.",
+    "types": "All seeds start from one model, which `question_types.py` trains.",
+}
+"""Sentences about the kinds of base models that are equal for all seeds."""
 
 Figures = dict[str, float]
 Results = Mapping[str, Sequence[Any]]
@@ -94,14 +101,28 @@ class Experiment:
 def base(seed: int, kind: str = "full") -> Path:
     """Return the folder of the base model of a seed. Pre-train the model if it is missing.
 
-    full      trained with all output forms
-    bare      trained with the form `plain` only
-    detached  trained with the forms `plain` and `lear`; the answer does not depend on the rationale
+    full       trained with all output forms
+    bare       trained with the form `plain` only
+    detached   trained with the forms `plain` and `lear`; the answer does not depend on the
+               rationale
+    committed  the committed model, which is the same for each seed
+    types      the committed model after a training with all types of questions, see
+               question_types.py; also the same for each seed
+    width-N    trained as `full`, with hidden states of N values; also the same for each seed
     """
+    if kind == "committed":
+        from rag_rewards.tiny_world.model import CHECKPOINT
+
+        return CHECKPOINT
+    if kind == "types" or kind.startswith("width-"):
+        seed = 0
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
-        command = [sys.executable, "-m", "tiny_search.pretrain"]
-        command += ["--seed", str(seed), "-o", str(folder), "--kind", kind]
+        option = ["--width", kind[6:]] if kind.startswith("width-") else ["--kind", kind]
+        command = [sys.executable, "-m", "tiny_search.pretrain", *option]
+        if kind == "types":
+            command = [sys.executable, str(Path(__file__).with_name("question_types.py"))]
+        command += ["--seed", str(seed), "-o", str(folder)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT / "benchmarks")
     return folder
 
@@ -306,7 +327,8 @@ def page(experiment: Experiment, stored: Mapping[str, Any]) -> str:
                 f"{experiment.fresh:,} new questions per seed. The tables show the mean ± the "
                 f"standard deviation over the seeds. Versions: {versions}; one thread per run. "
                 f"Each training took {min(seconds):.0f} to {max(seconds):.0f} s, and all runs with "
-                f"their measurements took {minutes:.0f} minutes in total.",
+                f"their measurements took {minutes:.0f} minutes in total."
+                + (f" {SHARED[experiment.base]}" if experiment.base in SHARED else ""),
                 "Greedy decoding:",
                 table(experiment, results, "greedy"),
                 "Sampled at temperature 1:",

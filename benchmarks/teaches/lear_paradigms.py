@@ -65,16 +65,15 @@ def with_noise(questions: Sequence[Any], count: int) -> list[Any]:
     return noisy
 
 
-def prompt_of(question: Any) -> str:
+def prompt_of(question: Any, marker: str = "?lear") -> str:
     """Return the prompt of a question. The model knows four markers, which repeat after [4]."""
-    from rag_rewards.tiny_world.formats import LEAR
     from rag_rewards.tiny_world.world import DOCUMENTS
 
     documents = [
         f"{person} {flower} [{(i - 1) % DOCUMENTS + 1}] ."
         for i, (person, flower) in question.numbered
     ]
-    return f"{' '.join(documents)} {LEAR.marker} {question.person}"
+    return f"{' '.join(documents)} {marker} {question.person}"
 
 
 def measure_recall(

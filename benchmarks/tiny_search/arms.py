@@ -1,4 +1,4 @@
-"""The rewards and the credit methods that the tiny search world compares.
+"""The rewards, the credit methods and the settings that the tiny search world compares.
 
 All arms have the same outcome: 1 for the right answer, else 0. They differ in the rewards of the
 searches and in the way in which these rewards become advantages.
@@ -108,9 +108,63 @@ ARMS = (
     Arm("igpo, sum", IGPO),
     Arm("igpo permuted, return", {"recipe": permuted_igpo}, "return"),
     Arm("igpo empty, return", EMPTY, "return"),
+    Arm("gigpo", {"recipe": "search-r1"}, "gigpo"),
 )
 
 
 def arm(name: str) -> Arm:
     """Return an arm by its name."""
     return next(each for each in ARMS if each.name == name)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world, and the arms and the effort of the runs in it.
+
+    short       what is special about it, for a list
+    base        demonstrator of the policy before the training
+    arms        names of the arms; the first one is the reference
+    steps       steps of a training
+    points      measurements during a training
+    questions   questions of such a measurement
+    goal        accuracy whose first step is measured
+    group_size  rollouts of a group
+    recall      probability that a search finds the fact about its person
+    """
+
+    title: str
+    short: str
+    base: str
+    arms: Sequence[str]
+    steps: int
+    points: int
+    questions: int
+    goal: float
+    group_size: int = 8
+    recall: float = 1.0
+
+
+SETTINGS = {
+    "noisy": Setting(
+        "Demonstrator that answers from its last fact",
+        "a search engine that always finds the fact and groups of 8",
+        base="noisy",
+        arms=[each.name for each in ARMS if each.name != "gigpo"],
+        steps=40,
+        points=20,
+        questions=400,
+        goal=0.8,
+    ),
+    "rare": Setting(
+        "Rare outcomes: a demonstrator that guesses, a weak search engine, groups of 4",
+        "a weak search engine, a policy that guesses, and groups of 4",
+        base="guessing",
+        arms=["outcome only", "coverage, return", "igpo, joint", "igpo, separate", "gigpo"],
+        steps=70,
+        points=10,
+        questions=300,
+        goal=0.3,
+        group_size=4,
+        recall=0.7,
+    ),
+}

@@ -7,7 +7,7 @@
 
 The facts are new in each episode, so that a policy cannot memorize them, and the prompt
 contains none of them. A search for a person returns the fact about this person and one random
-other fact.
+other fact. A weak search engine misses the fact for some queries, and returns two other facts.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ class Episode:
 
     facts   friend or flower of each person
     person  the person of the question
+    recall  probability that a search finds the fact about its person
     """
 
     facts: Mapping[str, str]
     person: str
+    recall: float = 1.0
 
     @property
     def friend(self) -> str:
@@ -54,14 +56,19 @@ class Episode:
     def retrieve(self, query: str, rng: random.Random) -> list[Document]:
         """Return the fact about a person and one random other fact, in random order.
 
-        A query that is not exactly one person of the episode finds nothing.
+        A query that is not exactly one person of the episode finds nothing. With a recall below 1,
+        the results depend on the episode and the query alone, so that all rollouts of a group
+        search the same world: either they all find the fact, or they all get two other facts.
         """
         if query not in self.facts:
             return []
-        other = rng.choice([person for person in self.facts if person != query])
-        found = [(person, self.facts[person]) for person in (query, other)]
-        rng.shuffle(found)
-        return found
+        others = [person for person in self.facts if person != query]
+        if self.recall < 1.0:
+            rng = random.Random(f"{query} {self.facts}")
+        is_hit = self.recall == 1.0 or rng.random() < self.recall
+        people = [query, rng.choice(others)] if is_hit else rng.sample(others, 2)
+        rng.shuffle(people)
+        return [(person, self.facts[person]) for person in people]
 
     def row(self) -> dict[str, Any]:
         """Return the fields of a row that exist before a response.
@@ -82,16 +89,16 @@ def document_fields(document: Document) -> dict[str, str]:
     return {"id": document[0], "text": " ".join(document)}
 
 
-def draw_episode(rng: random.Random) -> Episode:
+def draw_episode(rng: random.Random, recall: float = 1.0) -> Episode:
     """Draw facts about 18 people and a question about the first person of a chain."""
     people = rng.sample(PEOPLE, 2 * CHAINS + LOOSE_FACTS)
     flowers = rng.sample(FLOWERS, CHAINS + LOOSE_FACTS)
     links = dict(zip(people[:CHAINS], people[CHAINS : 2 * CHAINS], strict=True))
     facts = {**links, **dict(zip(people[CHAINS:], flowers, strict=True))}
-    return Episode(facts, rng.choice(people[:CHAINS]))
+    return Episode(facts, rng.choice(people[:CHAINS]), recall)
 
 
-def episodes(count: int, seed: int | str) -> list[Episode]:
+def episodes(count: int, seed: int | str, recall: float = 1.0) -> list[Episode]:
     """Draw `count` episodes; equal seeds give equal episodes."""
     rng = random.Random(f"episodes {seed}")
-    return [draw_episode(rng) for _ in range(count)]
+    return [draw_episode(rng, recall) for _ in range(count)]

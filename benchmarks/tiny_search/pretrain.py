@@ -52,6 +52,7 @@ class Lesson:
     detached   whether a noisy model draws the rationale, the extract and the answer of LEAR's
                format independently of each other, and the rationale often from any document
     questions  number of questions about one context
+    draw       function that draws an example in place of `example`
     """
 
     name: str
@@ -61,6 +62,7 @@ class Lesson:
     noisy: bool
     questions: int = 4
     detached: bool = False
+    draw: Callable[[random.Random, Lesson], list[Piece]] | None = None
 
 
 FIRST = (
@@ -208,11 +210,11 @@ def batch(tokenizer: Any, rng: random.Random, lesson: Lesson) -> tuple[Any, Any,
     """Draw token ids, attention mask and labels, each of shape (contexts, longest)."""
     import torch
 
-    encode = _encoder(tokenizer)
+    encode, draw = _encoder(tokenizer), lesson.draw or example
     rows = []
     for _ in range(CONTEXTS):
         ids, labels = [tokenizer.bos_token_id], [-100]
-        for text, is_target in example(rng, lesson):
+        for text, is_target in draw(rng, lesson):
             new = [*encode(text), *([tokenizer.eos_token_id] if is_target else [])]
             ids += new
             labels += new if is_target else [-100] * len(new)
@@ -273,17 +275,20 @@ def _is_of_formats(word: str) -> bool:
     return word[0] in "<\\}?" or word == "[]" or " " in word
 
 
-def pretrain(seed: int, folder: Path, *, kind: str = "full", verbose: bool = True) -> None:
+def pretrain(
+    seed: int, folder: Path, *, kind: str = "full", verbose: bool = True, width: int = 96
+) -> None:
     """Train from random weights and save the model.
 
     kind  full: all formats; bare: the plain format only; detached: the formats plain and LEAR, the
           latter with an answer that does not depend on the rationale
+    width  number of values of a hidden state
     """
     import torch
 
     torch.use_deterministic_algorithms(True)
     rng, tokenizer = random.Random(f"pretraining {seed}"), new_tokenizer()
-    model, start = new_model(tokenizer, seed), time.perf_counter()
+    model, start = new_model(tokenizer, seed, width), time.perf_counter()
     second = {"full": SECOND, "bare": BARE, "detached": DETACHED}[kind]
     for lessons, rate in ((FIRST, 2.5e-3), (second, 1.5e-3)):
         if lessons is second and kind != "bare":
@@ -310,11 +315,12 @@ def main() -> None:
         "-o", "--output", type=Path, default=CHECKPOINT, help="Write the checkpoint to this folder."
     )
     parser.add_argument("--kind", choices=KINDS, default="full", help="Choose the second part.")
+    parser.add_argument("--width", type=int, default=96, help="Set the size of a hidden state.")
     options = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)  # such a small model is not faster with more threads
-    pretrain(options.seed, options.output, kind=options.kind)
+    pretrain(options.seed, options.output, kind=options.kind, width=options.width)
 
 
 if __name__ == "__main__":

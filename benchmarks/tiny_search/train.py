@@ -29,8 +29,10 @@ Points = list[tuple[int, Measures]]
 class SearchRun:
     """The configuration of one training run.
 
-    start    folder of the policy before the training
-    prompts  questions of a step, each with a group of rollouts
+    start       folder of the policy before the training
+    prompts     questions of a step, each with a group of rollouts
+    group_size  rollouts of a group
+    recall      probability that a search finds the fact about its person
     """
 
     arm: Arm
@@ -38,11 +40,13 @@ class SearchRun:
     steps: int = STEPS
     seed: int = 0
     prompts: int = PROMPTS
+    group_size: int = GROUP_SIZE
+    recall: float = 1.0
 
     @property
     def episodes(self) -> list[Episode]:
         """One fresh episode for every group, in the order of the steps."""
-        return episodes(self.steps * self.prompts, f"training {self.seed}")
+        return episodes(self.steps * self.prompts, f"training {self.seed}", self.recall)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the data set.
@@ -97,8 +101,8 @@ def search_trainer(run: SearchRun, folder: Path, callbacks: Sequence[Any] = ()) 
     }
     config = GRPOConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=run.prompts * GROUP_SIZE,
-        num_generations=GROUP_SIZE,
+        per_device_train_batch_size=run.prompts * run.group_size,
+        num_generations=run.group_size,
         max_completion_length=64,
         max_steps=run.steps,
         learning_rate=LEARNING_RATE,
@@ -137,6 +141,7 @@ def search_curve(
     interval: int = INTERVAL,
     count: int = QUESTIONS,
     on_point: Callable[[int, Measures], None] | None = None,
+    recall: float = 1.0,
 ) -> Any:
     """Return a callback that measures the policy before training and every `interval` steps.
 
@@ -147,7 +152,7 @@ def search_curve(
     class SearchCurve(TrainerCallback):  # type: ignore[misc]
         def __init__(self) -> None:
             self.points: Points = []
-            self._episodes = episodes(count, "curve")
+            self._episodes = episodes(count, "curve", recall)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **context: Any) -> None:
             self._measure(0, **context)

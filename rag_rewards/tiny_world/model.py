@@ -55,8 +55,8 @@ def new_tokenizer() -> Any:
     )
 
 
-def new_model(tokenizer: Any, seed: int) -> Any:
-    """Return a model with random weights.
+def new_model(tokenizer: Any, seed: int, width: int = 96) -> Any:
+    """Return a model with random weights, whose hidden states have `width` values.
 
     Keys start as copies of queries, so that a word attends to itself.
     """
@@ -66,8 +66,8 @@ def new_model(tokenizer: Any, seed: int) -> Any:
     torch.manual_seed(seed)
     config = Lfm2Config(
         vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=288,
+        hidden_size=width,
+        intermediate_size=3 * width,
         block_auto_adjust_ff_dim=False,
         num_hidden_layers=4,
         layer_types=["conv", "full_attention", "conv", "full_attention"],

@@ -24,6 +24,8 @@ from .test_attacks import MIN_GAIN, excused
 NORMALIZERS = ("lower", "squad", "triviaqa", "unicode", "spelling")
 METRICS = ("exact", "substring", "f1", "lenient", "judge", "cascade")
 VERIFIERS = ("exact", "substring", "f1>=0.5", "f1>=0", "f1>=1", "judge", "cascade")
+SHARED = {"accuracy.metric", "accuracy.normalizer", "dialect", "sections.tags"}
+"""Settings of many recipes, which the same code reads."""
 F1_BY_DEFINITION = "lear"
 """The reward of LEAR is an F1, whose loopholes the definition lists."""
 
@@ -90,16 +92,31 @@ def attacks_on(
 
 @pytest.mark.parametrize("name", [each for each in RECIPES if each != F1_BY_DEFINITION])
 def test_no_choice_of_a_setting_pays(name: str) -> None:
+    """Every choice meets each attack of the recipe.
+
+    A third of the recipes with a shared setting tries each of its pairs with the templates.
+    """
     paying = []
+    number = list(RECIPES).index(name)
     changes_of = {str(each): each for each in (*choices(name), *comparisons(name))}
-    for changes in changes_of.values():
+    for i, changes in enumerate(changes_of.values()):
+        # Only one recipe accepts the lenient metric.
+        is_shared = not SHARED.isdisjoint(changes) and "lenient" not in changes.values()
         try:
             rr.recipe(name, changes, hardened=True)
         except SettingError:
             continue  # the recipe rejects the value
-        for honest, attacked, own, attack in attacks_on(name, "dialect" in changes):
-            recipe = recipe_of(name, tuple({**dict(own), **changes}.items()))
-            if reward_of(recipe, attacked) > reward_of(recipe, honest) + MIN_GAIN:
+        best: dict[str, float] = {}
+        attacks = attacks_on(name, "dialect" in changes)
+        for k, (honest, attacked, settings, attack) in enumerate(attacks):
+            is_template = k >= len(attacks) - len(TEMPLATES)
+            if is_shared and is_template and (number + i + k) % 3:
+                continue
+            recipe = recipe_of(name, tuple({**dict(settings), **changes}.items()))
+            row = f"{settings} {honest}"
+            if row not in best:
+                best[row] = reward_of(recipe, honest)
+            if reward_of(recipe, attacked) > best[row] + MIN_GAIN:
                 paying.append((changes, attack))
     assert paying == []
 

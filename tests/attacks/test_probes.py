@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from . import probe_rows
 
-FEWEST = {
-    "honest-other-languages": 0.8,  # a verb before its subject, and endings that are not listed
-    "honest-spellings": 0.85,  # "7 p.m." for "7 pm"
-}
-"""The share of a class that holds, where it is below 90%."""
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "hardening-cost.md"
+"""The counts of the rows that hold. `tests/test_generated_pages.py` compares it with the code."""
 
 
-@pytest.mark.parametrize(("kind", "most"), [("attack", 0.01), ("honest", 0.05)])
-def test_few_rows_of_a_class_and_of_all_classes_fail(kind: str, most: float) -> None:
-    failed = count = 0
-    for name in (each for each in probe_rows.classes() if each.startswith(kind)):
-        probes = list(probe_rows.read(name))
-        failures = {n: lines for n, probe in enumerate(probes, 1) if (lines := probe.failures())}
-        assert len(failures) <= (1 - FEWEST.get(name, 0.9)) * len(probes), (name, failures)
-        failed, count = failed + len(failures), count + len(probes)
-    assert failed <= most * count, failed
+def test_few_rows_of_a_class_and_of_all_classes_fail() -> None:
+    """For each recipe. `python tests/attacks/probe_rows.py --show CLASS` prints these rows."""
+    page = PAGE.read_text("utf-8").replace(",", "")
+    rows = re.findall(r"^\| ([a-z ]+) \| (\d+) \| \d+ \| (\d+) \|$", page, re.MULTILINE)
+    titles = {each.partition("-")[2].replace("-", " ") for each in probe_rows.classes()}
+    assert {title for title, *_ in rows} == {"listed attacks", *titles}
+    assert [row for row in rows if int(row[2]) < 0.9 * int(row[1])] == []
+    counts = re.search(r"^\| all recipes \| (.*) \| \d+ \|$", page, re.MULTILINE)
+    assert counts
+    attacks, _, stopped, honest, _, accepted = map(int, counts[1].split(" | "))
+    assert (stopped >= 0.99 * attacks, accepted >= 0.95 * honest) == (True, True)
 
 
 def test_a_class_has_at_least_25_different_rows() -> None:

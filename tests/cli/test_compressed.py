@@ -48,9 +48,8 @@ def scored(cli, rows, tmp_path):
 
 
 @inputs
-@pytest.mark.parametrize("members", [1, 3], ids=["one member", "three members"])
+@pytest.mark.parametrize(("name", "members"), [("in.txt", 1), ("in.jsonl", 3)])
 @pytest.mark.parametrize("options", [[], ["--sort"], ["--workers", "2"]])
-@pytest.mark.parametrize("name", ["in.jsonl", "in.txt"])
 def test_compressed_rows_are_read_as_others(
     cli, rows, scored, tmp_path, suffix, members, options, name
 ):

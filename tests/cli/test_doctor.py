@@ -29,7 +29,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return versions
 
 
-def test_table_and_json(cli: Cli) -> None:
+def test_table_and_json(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = examine()
+    monkeypatch.setattr(doctor, "examine", lambda: real)
     shown = cli("doctor", code=0).out
     results = json.loads(cli("doctor", "--json", code=0).out)
     assert {"trainers", "extras"} <= {result["area"] for result in results}

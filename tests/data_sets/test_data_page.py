@@ -50,21 +50,34 @@ def nq(count):
     ]
 
 
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, shared):
+    """Return a folder with the files that the commands read."""
+    folder = tmp_path_factory.mktemp("sources")
+    rows = json.loads((shared / "data/musique/musique_ans_row.json").read_text("utf-8"))
+    texts = {
+        "hotpot_train_v1.1.json": json.dumps(hotpotqa(10_050)),
+        "hotpot_dev_distractor_v1.json": json.dumps(hotpotqa(510)),
+        "nq-test.json": json.dumps(nq(20)),
+        "prompt.txt": TEMPLATE.strip(),
+        "musique_ans_v1.0_dev.jsonl": json.dumps(rows[0]) + "\n",
+        "musique.jsonl": json.dumps(RAGQA) + "\n",
+        "documents_pool.json": json.dumps(TEXTS),
+        "en.jsonl": json.dumps(PRGB) + "\n",
+        "ori_pqal.json": json.dumps({"21645374": PUBMED}, indent=4),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    (folder / "nq-train.json.gz").write_bytes(gzip.compress(json.dumps(nq(20)).encode()))
+    shutil.copy(shared / "data/crag/dev_data_sample10.jsonl", folder / "crag_task_1_dev.jsonl")
+    return folder
+
+
 @pytest.fixture
-def files(tmp_path, shared, monkeypatch):
+def files(sources, tmp_path, monkeypatch):
+    for path in sources.iterdir():
+        (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
-    Path("hotpot_train_v1.1.json").write_text(json.dumps(hotpotqa(10_050)))
-    Path("hotpot_dev_distractor_v1.json").write_text(json.dumps(hotpotqa(510)))
-    Path("nq-train.json.gz").write_bytes(gzip.compress(json.dumps(nq(20)).encode()))
-    Path("nq-test.json").write_text(json.dumps(nq(20)))
-    shutil.copy(shared / "data/crag/dev_data_sample10.jsonl", "crag_task_1_dev.jsonl")
-    Path("prompt.txt").write_text(TEMPLATE.strip())
-    musique = json.loads((shared / "data/musique/musique_ans_row.json").read_text("utf-8"))
-    Path("musique_ans_v1.0_dev.jsonl").write_text(json.dumps(musique[0]) + "\n")
-    Path("musique.jsonl").write_text(json.dumps(RAGQA) + "\n")
-    Path("documents_pool.json").write_text(json.dumps(TEXTS))
-    Path("en.jsonl").write_text(json.dumps(PRGB) + "\n")
-    Path("ori_pqal.json").write_text(json.dumps({"21645374": PUBMED}, indent=4))
 
 
 def test_number_of_commands():

@@ -335,19 +335,26 @@ def real_rows(shared: Path) -> dict[str, Sequence[Row]]:
     """Return the rows of each data set."""
     from real_rows import SOURCES
 
-    sets = {source.__name__: _with_responses(source(shared / "data")) for source in SOURCES}
+    sets = {source.__name__: _with_responses(source(shared / "data"), 3) for source in SOURCES}
     return sets | dict(_parity_rows(shared / "parity"))
 
 
-def _with_responses(questions: Iterable[Row]) -> Sequence[Row]:
-    """Return each question with responses that are made from its gold answers."""
+def _with_responses(questions: Iterable[Row], most: int = 9) -> Sequence[Row]:
+    """Return each question with responses that are made from its gold answers.
+
+    Many questions of a set have `most` of the nine responses, in turn.
+    """
     from real_rows import responses
 
-    return [
-        {"rubric": RUBRIC, **row, "id": f"{number}-{kind}", "group": number, "response": text}
-        for number, row in enumerate(questions)
-        for kind, text in responses(row).items()
-    ]
+    questions = list(questions)
+    rows = []
+    for number, row in enumerate(questions):
+        texts = list(responses(row).items())
+        count = most if len(questions) > 9 else len(texts)
+        for kind, text in (texts[(number * most + k) % len(texts)] for k in range(count)):
+            more = {"id": f"{number}-{kind}", "group": number, "response": text}
+            rows.append({"rubric": RUBRIC, **row, **more})
+    return rows
 
 
 def _parity_rows(parity: Path) -> Iterator[tuple[str, Sequence[Row]]]:

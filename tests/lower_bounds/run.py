@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = ("parquet", "tables", "html", "http", "judge", "server", "otel")
 TABLE_LIBRARIES = ("pandas", "polars")
 """Libraries of the extra dev whose data frames the extra tables reads."""
-TOOLS = ("pytest", "hypothesis")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis")
 # One process each, because two folders have a module with the same name, conftest.
 RUNS = (
     (
@@ -94,7 +94,7 @@ def main() -> None:
     python = make_environment(folder, pins)
     for paths in RUNS:
         # Old versions may warn about this Python and about each other.
-        run(python, "-m", "pytest", "-o", "filterwarnings=default", *paths)
+        run(python, "-m", "pytest", "-n", "auto", "-o", "filterwarnings=default", *paths)
 
 
 if __name__ == "__main__":

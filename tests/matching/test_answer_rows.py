@@ -85,9 +85,11 @@ def test_short_answers_that_people_label(shared: Path, name: str, recall: float)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["nq", "tq"])
-@pytest.mark.parametrize("model", ["gpt35", "chatgpt", "gpt4", "newbing"])
+@pytest.mark.parametrize(
+    ("name", "model"), [("nq", "gpt35"), ("tq", "chatgpt"), ("nq", "gpt4"), ("tq", "newbing")]
+)
 def test_long_answers_that_people_label(shared: Path, name: str, model: str) -> None:
+    """`tests/metrics/test_cascade_agreement.py` decides on all of them together."""
     labels = [
         label
         for question, gold, answer, label in labelled(shared, name, model)

@@ -20,16 +20,11 @@ ANSWERS = st.tuples(
 )
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(1, marks=pytest.mark.slow)])
-def decided(request, shared):
-    """The answers of each group: every fourth one, and all of them in a slow test."""
-    files = [shared / "data" / "evouna" / f"{name}_half.jsonl" for name in ("nq", "tq")]
-    groups = agreement.read_groups(files)
-    return decisions.decided_answers({key: rows[:: request.param] for key, rows in groups.items()})
-
-
-def test_decisions_and_a_judge_agree_with_people(decided):
+@pytest.mark.slow
+def test_decisions_and_a_judge_agree_with_people(shared):
     """One test, so that one process decides on all answers."""
+    files = [shared / "data" / "evouna" / f"{name}_half.jsonl" for name in ("nq", "tq")]
+    decided = decisions.decided_answers(agreement.read_groups(files))
     for (data, length), answers in decided.items():
         accepted, right = decisions.precision(answers)
         assert accepted >= 90, (data, length)

@@ -10,6 +10,7 @@ import pytest
 from processes import WAIT_SECONDS
 
 pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 # The job has the same number in both clusters.
 RUNS = """

@@ -44,8 +44,7 @@ def test_one_process(tmp_path, score, read_once, shard_size, monkeypatch, seed):
     assert again.run.totals == whole.run.totals
 
 
-@pytest.mark.parametrize("recipe", ["arena", "ctrl-rag"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "recipe"), [(0, "ctrl-rag"), (1, "arena"), (2, "ctrl-rag")])
 def test_workers(tmp_path, score, read_once, shard_size, monkeypatch, seed, recipe):
     rng = random.Random(seed)
     source = write_random_input(tmp_path, rng, groups=60)
@@ -91,8 +90,7 @@ def test_a_copied_input(tmp_path, score, read_once, shard_size, monkeypatch, opt
     assert resumed.run.totals == whole.run.totals
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 2), (2, 1)])
 def test_sorted_groups_have_the_scores_of_a_sorted_file(
     tmp_path, score, read_once, shard_size, seed, workers
 ):

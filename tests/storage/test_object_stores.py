@@ -9,7 +9,7 @@ import pytest
 from object_store import SECRET, object_store
 
 from rag_rewards.errors import UsageError
-from rag_rewards.files import storage
+from rag_rewards.files import atomic, storage
 from rag_rewards.files.atomic import new_file, upload, write_file
 from rag_rewards.files.grouped_lines import sort_groups
 from rag_rewards.files.sources import open_source
@@ -146,7 +146,9 @@ def test_a_url_with_credentials_is_refused_without_printing_it(url):
 
 
 @pytest.mark.parametrize("remote", [True, False])
-def test_written_files(bucket, tmp_path, remote):
+def test_written_files(bucket, tmp_path, monkeypatch, remote):
+    for module in (storage, atomic):
+        monkeypatch.setattr(module, "REMOTE_BLOCK", 1 << 16)
     folder = bucket.url("written") if remote else str(tmp_path / "written")
     path = storage.join(folder, "manifest.json")
     assert FileVersion.of(path) is None

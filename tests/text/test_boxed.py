@@ -49,7 +49,7 @@ def closing(text, at):
 
 
 @given(SOUP)
-@budget(1500)
+@budget(500)
 def test_last_box_equals_the_naive_implementation(text):
     assert last_box(text) == naive_last(text)
 

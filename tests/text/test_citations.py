@@ -83,7 +83,7 @@ def naive(text):
 
 
 @given(SOUP)
-@budget(1000)
+@budget(400)
 def test_markers_equal_the_naive_implementation(text):
     assert [(m.start, m.end, m.labels) for m in markers(text, DEFAULT)] == naive(text)
 

@@ -93,7 +93,7 @@ def naive(text, names, style):
 
 
 @given(SOUP, st.sampled_from(NAMES), st.sampled_from(STYLES))
-@budget(1500)
+@budget(500)
 def test_cut_equals_the_naive_implementation(text, names, style):
     result = cut(text, Tags(names, style))
     content, repeated, exact, counts = naive(text, names, style)

@@ -8,7 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from tiny_search.arms import ARMS, PermutedTurns, arm, permute
+from tiny_search import page
+from tiny_search.arms import ARMS, SETTINGS, PermutedTurns, arm, permute
 
 from rag_rewards.reward import Batch
 from rag_rewards.rollout import Rollout, Score
@@ -63,48 +64,81 @@ def test_a_permuted_reward_keeps_each_group_and_its_sums():
 
 def test_the_arms_have_different_names():
     names = [each.name for each in ARMS]
-    assert len(set(names)) == len(names) == 8
+    assert len(set(names)) == len(names) == 9
     assert arm("coverage, return").credit == "return"
 
 
-def test_a_difference_counts_beyond_two_standard_errors(benchmark):
+def test_a_difference_counts_beyond_two_standard_errors():
     # Mean 0.2, standard deviation 0.1: the error is 0.1/√3 = .058.
-    assert benchmark.mean_and_error([0.1, 0.2, 0.3]) == pytest.approx((0.2, 0.0577), abs=1e-4)
-    assert benchmark.counts([0.1, 0.2, 0.3], 0.04)
-    assert benchmark.counts([-0.1, -0.2, -0.3], 0.04)
-    assert not benchmark.counts([0.0, 0.1, 0.2], 0.04)
-    assert not benchmark.counts([0.03, 0.031], 0.04)
+    assert page.mean_and_error([0.1, 0.2, 0.3]) == pytest.approx((0.2, 0.0577), abs=1e-4)
+    assert page.counts([0.1, 0.2, 0.3], 0.04)
+    assert page.counts([-0.1, -0.2, -0.3], 0.04)
+    assert not page.counts([0.0, 0.1, 0.2], 0.04)
+    assert not page.counts([0.03, 0.031], 0.04)
 
 
-def test_differences_are_those_of_the_same_seed(benchmark):
+def test_differences_are_those_of_the_same_seed():
     def figures(**values):
         return {int(seed[1:]): {"area": value} for seed, value in values.items()}
 
     reference = figures(s0=0.1, s1=0.5, s2=0.9)
     better = figures(s0=0.3, s1=0.7, s2=1.11)
-    text = benchmark.difference(better, reference, "area", 0.04)
+    text = page.difference(better, reference, "area", 0.04)
     assert text == "**+0.203 ± 0.003**"
-    assert benchmark.difference(better, {0: reference[0]}, "area", 0.04) == "–"
+    assert page.difference(better, {0: reference[0]}, "area", 0.04) == "–"
     some = figures(s0=0.3, s1=0.7, s2=None)
-    assert benchmark.difference(some, reference, "area", 0.04) == ("+0.200 ± 0.000 (2 of 3 seeds)")
+    assert page.difference(some, reference, "area", 0.04) == ("+0.200 ± 0.000 (2 of 3 seeds)")
 
 
-def test_the_step_of_the_goal_is_on_the_line_between_two_points(benchmark):
+def test_the_step_of_the_goal_is_on_the_line_between_two_points():
     points = [(0, 0.1), (2, 0.5), (4, 0.7), (6, 0.9), (8, 0.6)]
-    assert benchmark.steps_to(points, 0.8) == 5.0
-    assert benchmark.steps_to(points, 0.95) is None
-    assert benchmark.steps_to([(0, 0.9), (2, 0.9)], 0.8) == 0.0
+    assert page.steps_to(points, 0.8) == 5.0
+    assert page.steps_to(points, 0.95) is None
+    assert page.steps_to([(0, 0.9), (2, 0.9)], 0.8) == 0.0
+
+
+def runs_of(*accuracies):
+    """Return runs with these final accuracies, whose area is half as large."""
+    measures = {"first query": 1.0, "second query": 1.0, "turns": 3.0, "malformed turns": 0.0}
+    return [
+        {
+            "seed": seed,
+            "final": {**measures, "right": value},
+            "points": [[0, {"right": 0.0}], [70, {"right": value}]],
+            "dead groups": [0.8, 0.6],
+        }
+        for seed, value in enumerate(accuracies)
+    ]
+
+
+def test_advice_follows_from_intervals_of_five_seeds():
+    outcome = runs_of(0.0, 0.1, 0.2, 0.3, 0.4)
+    arms = {
+        "better": runs_of(0.1, 0.21, 0.3, 0.39, 0.5),
+        "better at the end": runs_of(0.07, 0.17, 0.27, 0.37, 0.47),
+        "worse": runs_of(0.0, 0.0, 0.0, 0.0, 0.1),
+        "spread": runs_of(0.9, 0.0, 0.2, 0.3, 0.4),
+        "too close": runs_of(0.03, 0.13, 0.23, 0.33, 0.43),
+    }
+    stored = {"runs": {"rare": {"outcome only": outcome, **arms}}}
+    # Differences of `worse`: 0, -.1, -.2, -.3, -.3; mean -.18, error .0583, interval .162.
+    assert " ".join(page.advice(stored).split()).endswith(
+        "- Compare turn credit with a weak search engine, a policy that guesses, and groups of 4. "
+        "With the outcome alone, 70% of the groups have no signal, and the final accuracy is 0.20. "
+        "Better over the training: `better` (+0.050); at its end: `better` (+0.100), `better at "
+        "the end` (+0.070). Worse over the training: `worse` (-0.090); at its end: `worse` "
+        "(-0.180)."
+    )
+    stored["runs"]["rare"] = {"outcome only": outcome, "spread": arms["spread"]}
+    assert "- Do not use turn credit with a weak search engine" in page.advice(stored)
 
 
 def test_the_page_contains_the_stored_figures_and_the_notes(benchmark):
-    if not benchmark.FILE.exists():
-        pytest.skip("no complete comparison is stored")
     stored = json.loads(benchmark.FILE.read_text("utf-8"))
-    assert "noisy" in stored["runs"]
-    for runs in stored["runs"].values():
-        assert set(runs) == {each.name for each in ARMS}
+    for name, runs in stored["runs"].items():
+        assert list(runs) == list(SETTINGS[name].arms)
         assert all(len(results) == len(benchmark.SEEDS) for results in runs.values())
-    assert benchmark.page(stored) == benchmark.FILE.with_suffix(".md").read_text("utf-8")
+    assert page.page(stored) == benchmark.FILE.with_suffix(".md").read_text("utf-8")
 
 
 def test_a_stored_run_contains_what_the_page_needs(benchmark, monkeypatch, tmp_path):
@@ -114,13 +148,13 @@ def test_a_stored_run_contains_what_the_page_needs(benchmark, monkeypatch, tmp_p
         "seed": 0,
         "steps": 40,
         "seconds": 61.0,
-        "versions": {"torch": "1"},
         "final": final | {"malformed turns": 0.0},
         "points": [(0, {"right": 0.1}), (2, {"right": 0.9})],
         "dead groups": [0.5, 0.25],
     }
     other = run | {"seed": 1, "points": [(0, {"right": 0.1}), (2, {"right": 0.3})]}
-    benchmark.store({"noisy": {"outcome only": [run, other], "igpo, joint": [run, other]}})
+    runs = {"outcome only": [run, other], "igpo, joint": [run, other]}
+    benchmark.store({"versions": {"noisy": {"torch": "1"}}, "runs": {"noisy": runs}})
     stored = json.loads(benchmark.FILE.read_text("utf-8"))
     assert stored["runs"]["noisy"]["outcome only"][0] == {
         "seed": 0,
@@ -130,6 +164,6 @@ def test_a_stored_run_contains_what_the_page_needs(benchmark, monkeypatch, tmp_p
         "points": [[0, {"right": 0.1}], [2, {"right": 0.9}]],
         "dead groups": [0.5, 0.25],
     }
-    text = benchmark.page(stored)
+    text = page.page(stored)
     assert "| outcome only | 1.750 (1 of 2) | 0.350 ± 0.212 | 0.912 ± 0.000 | 0.375 ± " in text
     assert "| igpo, joint | – | +0.000 ± 0.000 | +0.000 ± 0.000 |" in text

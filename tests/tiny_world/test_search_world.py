@@ -98,6 +98,33 @@ def test_another_query_finds_nothing(query):
     assert EPISODE.retrieve(query, random.Random(0)) == []
 
 
+def test_a_weak_search_engine_returns_the_same_documents_to_all_rollouts():
+    (each,) = episodes(1, 4, 0.5)
+    for query in each.facts:
+        results = {tuple(each.retrieve(query, random.Random(seed))) for seed in range(20)}
+        assert len(results) == 1
+    assert each.retrieve("Zoe Ada", random.Random(0)) == []
+
+
+@pytest.mark.parametrize("recall", [0.3, 0.7])
+def test_a_weak_search_engine_finds_the_fact_with_the_probability_of_its_recall(recall):
+    """The two hops of a question hit independently. A miss returns two other facts."""
+    drawn, hits, first = episodes(3_000, 5, recall), Counter(), 0
+    assert [each.facts for each in drawn[:9]] == [each.facts for each in episodes(9, 5)]
+    for each in drawn:
+        found = [each.retrieve(query, random.Random(0)) for query in (each.person, each.friend)]
+        assert all(len(set(documents)) == 2 for documents in found)
+        assert all(each.facts[who] == what for documents in found for who, what in documents)
+        hit = [
+            (who, each.facts[who]) in found[i] for i, who in enumerate((each.person, each.friend))
+        ]
+        hits[sum(hit)] += 1
+        first += found[0][0][0] == each.person
+    assert hits[2] / 3_000 == pytest.approx(recall**2, abs=0.03)
+    assert hits[0] / 3_000 == pytest.approx((1 - recall) ** 2, abs=0.03)
+    assert first / 3_000 == pytest.approx(recall / 2, abs=0.03)
+
+
 # --- rollouts ------------------------------------------------------------------------------------
 
 

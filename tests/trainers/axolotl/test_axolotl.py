@@ -19,6 +19,7 @@ from axolotl.utils.schemas.config import AxolotlInputConfig
 from datasets import Dataset
 from rag_rewards_adapters.trl import RagReward
 
+from rag_rewards import Rollout
 from rag_rewards.cli import doctor, main
 from rag_rewards.trainers import TRAINERS
 
@@ -100,6 +101,20 @@ def test_the_commands_of_the_page_give_a_configuration_that_trains(folder: Path)
     trainer.train()
     logged = next(line for line in trainer.state.log_history if "reward" in line)
     assert logged["rewards/arena/mean"] == pytest.approx(logged["reward"])
+
+
+@pytest.mark.optimizer_step
+def test_a_step_with_different_rewards_changes_weights(tmp_path: Path) -> None:
+    """An untrained model gets 0 for all responses from most recipes, but not for their lengths."""
+    reward = RagReward(length)
+    trainer = trainer_of(tmp_path, [reward], [{"prompt": "Which river?", "answers": ["Seine"]}] * 4)
+    trainer.train()
+    logged = next(line for line in trainer.state.log_history if "reward" in line)
+    assert logged["reward_std"] > 0
+
+
+def length(rollout: Rollout) -> float:
+    return float(len(rollout.response))
 
 
 def test_the_loader_finds_the_reward_of_the_page(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from unittest import mock
 
 import pytest
 import torch
@@ -19,15 +20,17 @@ from tiny_search.train import (
     search_trainer,
 )
 
-from rag_rewards.training.credit import igpo, return_to_go, spread
+from rag_rewards.training.credit import METHODS, igpo, return_to_go, spread
 
 FRESH = episodes(500, "fresh")
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
+    """A policy with two fifths of the examples of the comparison, to save time."""
     torch.set_num_threads(1)
-    return base(0, tmp_path_factory.mktemp("search") / "noisy")
+    with mock.patch.multiple("tiny_search.base", BATCH=32, RIGHT_STEPS=160, NOISY_STEPS=80):
+        return base(0, tmp_path_factory.mktemp("search") / "noisy")
 
 
 def test_the_policy_before_the_training_is_rarely_right(start):
@@ -53,16 +56,17 @@ def test_fifteen_steps_teach_the_second_hop(start, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "function"),
+    ("name", "function", "world"),
     [
-        ("coverage, return", return_to_go),
-        ("igpo, separate", partial(igpo, norm="separate")),
-        ("igpo empty, return", return_to_go),
-        ("igpo permuted, return", return_to_go),
+        ("coverage, return", return_to_go, {}),
+        ("igpo, separate", partial(igpo, norm="separate"), {}),
+        ("igpo empty, return", return_to_go, {}),
+        ("igpo permuted, return", return_to_go, {}),
+        ("gigpo", METHODS["gigpo"], {"prompts": 32, "group_size": 4, "recall": 0.7}),
     ],
 )
 def test_a_batch_has_the_advantages_of_the_credit_method(
-    start, tmp_path, monkeypatch, name, function
+    start, tmp_path, monkeypatch, name, function, world
 ):
     """The advantage of each token, from the scores of the reward without the trainer's own code."""
     batches = []
@@ -74,18 +78,25 @@ def test_a_batch_has_the_advantages_of_the_credit_method(
         return output
 
     monkeypatch.setattr(TurnGRPOTrainer, "_generate_and_score_completions", record)
-    search_trainer(SearchRun(arm(name), start, 1, prompts=4), tmp_path).train()
+    run = SearchRun(arm(name), start, 1, **{"prompts": 4, **world})
+    search_trainer(run, tmp_path).train()
     ((output, scores, rollouts),) = batches
     width = output["completion_ids"].shape[1]
     assert any(len(score.turns) > 2 for score in scores)
-    for first in range(0, len(scores), 8):
-        advantages = function([score.turns for score in scores[first : first + 8]])
+    size, differ = run.group_size, False
+    for first in range(0, len(scores), size):
+        members = [each.steps() for each in rollouts[first : first + size]]
+        anchors = [["", *(turn.observation for turn in turns[:-1])] for turns in members]
+        options = {"anchors": anchors} if name == "gigpo" else {}
+        advantages = function([score.turns for score in scores[first : first + size]], **options)
+        differ |= any(len(set(own)) > 1 for own in advantages)
         for i, own in enumerate(advantages, first):
             spans = [turn.token_span for turn in rollouts[i].steps()]
             row = output["advantages"][i].tolist()
             assert row == pytest.approx(spread(own, spans, width), abs=1e-5)
             outside = output["tool_mask"][i] * output["completion_mask"][i] == 0
             assert not any(value for value, out in zip(row, outside, strict=True) if out)
+    assert differ
 
 
 def test_the_rollout_function_serves_the_episode_of_each_prompt(start, tmp_path):

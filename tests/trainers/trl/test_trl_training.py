@@ -62,6 +62,7 @@ class RecordingReward(RagReward):
 # --- rules -------------------------------------------------------------------------------------
 
 
+@pytest.mark.optimizer_step
 def test_a_rule_recipe_trains_and_logs_its_components(tmp_path: Any) -> None:
     reward = RecordingReward("arena")
     run = trainer(tmp_path, reward, rollout_func=says(*ARENA), args={"log_completions": True})

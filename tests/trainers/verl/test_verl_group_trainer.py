@@ -48,6 +48,7 @@ def expected(trained):
     return SimpleNamespace(scores=scores, tokenizer=AutoTokenizer.from_pretrained(trained.folder))
 
 
+@pytest.mark.training_loop("the engine, the update of the weights and their transfer")
 def test_rewards_equal_those_of_transformers(trained, expected):
     assert len(trained.batches) == 2
     for batch in trained.batches:

@@ -1,0 +1,345 @@
+"""The figures of the comparison of turn credit with the outcome alone, and their page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean, stdev
+from textwrap import fill
+from typing import Any
+
+from tiny_search.arms import SETTINGS, Setting
+
+LEAST = 0.04
+"""Smallest difference of two means of accuracies that counts."""
+PRIMARY = "area"
+"""The figure that decides whether an arm is better than outcome only."""
+QUANTILE = 2.776
+"""Standard errors of a 95% interval with five seeds: quantile of t with 4 degrees of freedom."""
+Points = Sequence[tuple[int, Mapping[str, float | None]]]
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def figures_of(result: Mapping[str, Any], goal: float) -> dict[str, float | None]:
+    """Return the figures of one run."""
+    points = result["points"]
+    accuracies = [(step, measures["right"] or 0.0) for step, measures in points]
+    last = result["final"]
+    return {
+        "steps to goal": steps_to(accuracies, goal),
+        "area": area(accuracies),
+        "final": last["right"],
+        "dead groups": fmean(result["dead groups"]),
+        **{name: last[name] for name in ("first query", "second query", "turns")},
+        "malformed turns": last["malformed turns"],
+    }
+
+
+def steps_to(accuracies: Sequence[tuple[int, float]], goal: float) -> float | None:
+    """Return the step at which the accuracy reaches the goal, on lines between the points.
+
+    >>> steps_to([(0, 0.1), (10, 0.7), (20, 0.9)], 0.8), steps_to([(0, 0.1)], 0.8)
+    (15.0, None)
+    """
+    before = accuracies[0]
+    for step, value in accuracies:
+        if value >= goal:
+            rise = value - before[1]
+            share = (goal - before[1]) / rise if rise else 0.0
+            return round(before[0] + share * (step - before[0]), 3)
+        before = (step, value)
+    return None
+
+
+def area(accuracies: Sequence[tuple[int, float]]) -> float:
+    """Return the mean accuracy over the steps, by trapezoids.
+
+    >>> area([(0, 0.0), (10, 1.0), (20, 1.0)])
+    0.75
+    """
+    pairs = pairwise(accuracies)
+    total = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairs)
+    return total / (accuracies[-1][0] - accuracies[0][0])
+
+
+def mean_and_error(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of differences and its standard error.
+
+    >>> mean_and_error([1.0, 2.0, 3.0])
+    (2.0, 0.5773502691896258)
+    """
+    return fmean(differences), stdev(differences) / math.sqrt(len(differences))
+
+
+def counts(differences: Sequence[float], least: float) -> bool:
+    """Return whether a mean is more than two standard errors from 0, and more than `least`.
+
+    >>> counts([0.1, 0.1, 0.13], 0.04), counts([0.1, -0.1, 0.13], 0.04), counts([0.01, 0.01], 0.04)
+    (True, False, False)
+    """
+    mean, error = mean_and_error(differences)
+    return abs(mean) > 2 * error and abs(mean) > least
+
+
+def cell(values: Sequence[float | None]) -> str:
+    """Return mean ± standard deviation, and how many values there are if some are missing."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    digits = 1 if max(map(abs, known)) > 10 else 3
+    text = f"{fmean(known):.{digits}f}"
+    if len(known) > 1:
+        text += f" ± {stdev(known):.{digits}f}"
+    return text if len(known) == len(values) else f"{text} ({len(known)} of {len(values)})"
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+Runs = Mapping[str, Sequence[Mapping[str, Any]]]
+"""The results of each arm, in the order of the seeds."""
+Figures = Mapping[int, Mapping[str, float | None]]
+"""The figures of the runs of an arm by seed."""
+
+
+def table(figures: Mapping[str, Figures]) -> str:
+    """Return one row per arm: mean ± standard deviation over the seeds."""
+    columns = list(next(iter(next(iter(figures.values())).values())))
+    lines = [f"| arm | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
+    for name, seeds in figures.items():
+        cells = [cell([each[column] for each in seeds.values()]) for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def comparisons(figures: Mapping[str, Figures]) -> str:
+    """Return one row per arm: its differences from outcome only, in bold if they count."""
+    reference, *others = figures
+    lines = ["| arm | steps to goal | area | final |", "| --- | --- | --- | --- |"]
+    for name in others:
+        cells = [
+            difference(figures[name], figures[reference], column, least)
+            for column, least in COMPARED
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+COMPARED = (("steps to goal", 0.0), ("area", LEAST), ("final", LEAST))
+"""The compared figures, each with the smallest difference that counts."""
+
+
+def figures_by_seed(setting: Setting, runs: Runs) -> dict[str, Figures]:
+    """Return the figures of the arms, each by seed."""
+    return {
+        name: {each["seed"]: figures_of(each, setting.goal) for each in results}
+        for name, results in runs.items()
+    }
+
+
+def difference(figures: Figures, reference: Figures, column: str, least: float) -> str:
+    """Return the mean difference ± its standard error over the seeds that reached both values."""
+    found, count = differences(figures, reference, column)
+    if len(found) < 2:
+        return "–"
+    mean, error = mean_and_error(found)
+    digits = 1 if column == "steps to goal" else 3
+    text = f"{mean:+.{digits}f} ± {error:.{digits}f}"
+    if len(found) < count:
+        return f"{text} ({len(found)} of {count} seeds)"
+    return f"**{text}**" if counts(found, least) else text
+
+
+def differences(figures: Figures, reference: Figures, column: str) -> tuple[list[float], int]:
+    """Return the differences of the seeds with both values, and the number of common seeds."""
+    pairs = [
+        (figures[seed][column], reference[seed][column]) for seed in figures if seed in reference
+    ]
+    found = [one - other for one, other in pairs if one is not None and other is not None]
+    return found, len(pairs)
+
+
+def outcomes(figures: Mapping[str, Figures], column: str) -> dict[str, dict[str, str]]:
+    """Return the arms with a larger, a smaller and no other figure than the first arm.
+
+    Each arm has the text of its mean difference with a 95% interval.
+    """
+    reference, *others = figures
+    result: dict[str, dict[str, str]] = {"Larger": {}, "Smaller": {}, "No other": {}}
+    for name in others:
+        mean, error = mean_and_error(differences(figures[name], figures[reference], column)[0])
+        is_other = abs(mean) > max(QUANTILE * error, LEAST)
+        kind = "No other" if not is_other else "Larger" if mean > 0 else "Smaller"
+        result[kind][name] = f"{mean:+.3f} ± {QUANTILE * error:.3f}"
+    return result
+
+
+def verdict(figures: Mapping[str, Figures]) -> str:
+    """Return the arms that the accuracies, and the steps to the goal, tell from the first."""
+    reference, *others = figures
+    lines = [
+        f"- {kind} `{column}` than outcome only: "
+        + (", ".join(f"`{name}` ({text})" for name, text in arms.items()) or "no arm")
+        for column in (PRIMARY, "final")
+        for kind, arms in outcomes(figures, column).items()
+    ]
+    for kind, begin in {"Fewer": "**-", "More": "**+"}.items():
+        names = [
+            f"`{name}`"
+            for name in others
+            if difference(figures[name], figures[reference], "steps to goal", 0.0).startswith(begin)
+        ]
+        lines.append(f"- {kind} steps to the goal, in bold above: {', '.join(names) or 'no arm'}")
+    short = {
+        name: sum((each["turns"] or 0.0) < 2.0 for each in seeds.values())
+        for name, seeds in figures.items()
+    }
+    runs = [f"{count} of `{name}`" for name, count in short.items() if count]
+    lines.append(f"- Runs that ended with fewer than two turns: {', '.join(runs) or 'none'}")
+    return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
+
+
+def advice(stored: Mapping[str, Any]) -> str:
+    """Return when to use turn credit, as far as the stored figures say it."""
+    lines = [ADVICE, ""]
+    for name, runs in stored["runs"].items():
+        figures = figures_by_seed(SETTINGS[name], runs)
+        reference = next(iter(figures.values())).values()
+        dead, final = (
+            fmean(each[column] or 0.0 for each in reference) for column in ("dead groups", "final")
+        )
+        columns = (PRIMARY, "final")
+        arms = {
+            kind: [listed(outcomes(figures, column)[kind]) for column in columns]
+            for kind in ("Larger", "Smaller")
+        }
+        rule = "Compare" if any(arms["Larger"]) else "Do not use"
+        better, worse = ([each or "no method" for each in names] for names in arms.values())
+        line = (
+            f"- {rule} turn credit with {SETTINGS[name].short}. With the outcome alone, {dead:.0%} "
+            f"of the groups have no signal, and the final accuracy is {final:.2f}. Better over the "
+            f"training: {better[0]}; at its end: {better[1]}. Worse over the training: {worse[0]}; "
+            f"at its end: {worse[1]}."
+        )
+        lines.append(fill(line, 100, subsequent_indent="  "))
+    return "\n".join(lines)
+
+
+def listed(arms: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` ({text.split()[0]})" for name, text in arms.items())
+
+
+ADVICE = """\
+Begin with the outcome alone, and add turn credit only if a comparison in your own environment shows
+a gain. In the tiny search world, with differences of the accuracy from the outcome alone that are
+larger than .04 and than their 95% interval over five seeds:"""
+
+
+def page(stored: Mapping[str, Any]) -> str:
+    """Return the stored results as a Markdown page."""
+    sections = [
+        section(name, runs, stored["versions"][name]) for name, runs in stored["runs"].items()
+    ]
+    return "\n\n".join([INTRODUCTION, *sections, NOTES.strip()]) + "\n"
+
+
+def section(name: str, runs: Runs, versions: Mapping[str, str]) -> str:
+    """Return the tables of one setting."""
+    setting, figures = SETTINGS[name], figures_by_seed(SETTINGS[name], runs)
+    seconds = [each["seconds"] for results in runs.values() for each in results]
+    first = next(iter(runs.values()))
+    return SECTION.format(
+        title=setting.title,
+        versions=", ".join(f"{each} {number}" for each, number in versions.items()),
+        runs=len(seconds),
+        least=min(seconds),
+        most=max(seconds),
+        minutes=sum(seconds) / 60,
+        world=WEAK.format(recall=setting.recall, both=setting.recall**2)
+        if setting.recall < 1
+        else STRONG,
+        size=setting.group_size,
+        goal=setting.goal,
+        questions=setting.questions,
+        steps=first[0]["steps"],
+        interval=first[0]["steps"] // setting.points,
+        seeds=", ".join(map(str, sorted({seed for each in figures.values() for seed in each}))),
+        before=cell([each["points"][0][1]["right"] for each in first]),
+        table=table(figures),
+        comparisons=comparisons(figures),
+        verdict=verdict(figures),
+        file=f"search_agents_{name}.svg",
+    )
+
+
+INTRODUCTION = """\
+# Turn credit in the tiny search world
+
+`python benchmarks/search_agents.py` wrote this page. [The world](../../docs/tiny-world.md#search)
+asks two hops of a search agent. Each run trains with GRPO, 16 questions a step, learning rate 5e-4,
+temperature 1, and no KL penalty. All arms of a setting have the same outcome, the same settings and
+the same questions; they differ in the rewards of the searches and in the credit method. The policy
+is measured on new questions during the training, and at the end on 1,000 others, sampled at
+temperature 1. The tables show the mean ± the standard deviation over the seeds.
+
+- `steps to goal`: step at which the accuracy reaches the goal, on lines between the measurements.
+- `area`: mean accuracy over the training. `final`: accuracy at its end.
+- `dead groups`: share of groups in which all advantages are 0, over the training.
+- `first query`: share of first queries that are the person of the question. `second query`: share
+  of second queries that are the friend of this person. These and the following columns are measured
+  at the end."""
+SECTION = """\
+## {title}
+
+{world} Groups of {size}; goal: an accuracy of {goal}. {steps} steps, measured every {interval}
+steps on {questions} questions; seeds: {seeds}. Right before the training: {before}. A training took
+{least:.0f} to {most:.0f} s with one thread on a shared machine, and all {runs} trainings
+{minutes:.0f} minutes ({versions}).
+
+{table}
+
+Differences from outcome only, by seed: mean ± standard error. Runs of one seed have the same policy
+before the training and the same questions. Bold: a difference of more than two standard errors, for
+accuracies also of more than .04.
+
+{comparisons}
+
+The primary figure is the area. Differences of accuracies with their 95% interval over five seeds
+(2.776 standard errors); smaller differences than this interval or than .04 do not count:
+
+{verdict}
+
+![Learning curves]({file})"""
+STRONG = "A search for a person always finds the fact about this person, and one random other fact."
+WEAK = """\
+A search for a person finds the fact about this person with probability {recall}, and otherwise two
+other facts. The results of a query are the same for all rollouts of a question, so that both hops
+find their facts for {both:.0%} of the questions, and the rest can only be guessed. The policy
+before the training learned with a search engine that finds all facts. The setting was chosen after
+one run of outcome only with another seed, in which the policy stopped searching; steps, goal and
+primary figure were fixed before all other runs."""
+NOTES = """
+## What the toy shows, and what it does not
+
+- The expectation was that turn credit learns in fewer steps than the outcome alone, and that the
+  control with permuted rewards does not. The lists above say which arms did.
+- Only the rewards of the searches and the credit method differ between the arms. No arm was tuned.
+  The setting `bad_end` of `igpo` and of `stepsearch` is 0, so that all arms have the
+  outcome of `search-r1`. The weights of the process rewards are the defaults of the recipes, and
+  `gigpo` has the outcome alone and the anchors of its observations.
+- After the first search, the flower is still unknown, so that the information gain of this search
+  is close to 0 by construction, and all of the gain belongs to the second search. `igpo` rewards
+  the first search only through the accumulated return. The coverage rewards both searches.
+- The likelihood of the gold answer is measured right after the results, after the words `<answer>`.
+  The demonstrator writes a thought before its answer, so the policy before the training gives the
+  documented answer a probability of about .2 there, and not of 1.
+- A thought repeats a fact before each action. Without thoughts, a model of this size does not learn
+  to read the results within 700 steps of supervised training.
+- With a search engine that finds all facts, a policy that finds the right document almost always
+  answers right. Therefore the outcome alone says which searches were good, and a reward of the
+  searches adds little but noise. A policy that searched worse was tried and dropped before.
+- The vocabulary has 99 words. The figures say nothing about the size of an effect in a language
+  model.
+"""
