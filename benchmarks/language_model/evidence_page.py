@@ -405,8 +405,9 @@ def search(stored: Mapping[str, Any]) -> list[str]:
         return []
     one = next(iter(every.values()))
     prompts = list(every)
+    heads = ("value", *(f"{p} ({every[p]['rollouts']} rollouts)" for p in prompts))
     counts = (
-        f"{one['rollouts']} rollouts of R1-Searcher (Qwen and Llama, questions of HotpotQA and "
+        f"With the prompt {prompts[0]}: {one['rollouts']} rollouts of R1-Searcher (Qwen and Llama, questions of HotpotQA and "
         "Bamboogle) with at least one search, chosen with the seed 0. A model judged "
         f"{one['right']} of them right. They have {one['searches']} searches, of which "
         f"{one['hits']} are hits: a result contains the gold answer as whole words. The rollouts "
@@ -422,12 +423,12 @@ def search(stored: Mapping[str, Any]) -> list[str]:
     return [
         f"## igpo: the gain against the verdict\n\n{counts}\n\nAUC of the sum of the gains of a "
         "rollout, rollouts that are judged right against wrong ones:\n\n"
-        + table(("value", *prompts), rows("verdict")),
+        + table(heads, rows("verdict")),
         "## igpo: the gain against the hit of a search\n\nAUC of the gain of a turn, turns with a "
         "hit against turns without one:\n\n"
-        + table(("value", *prompts), rows("hit"))
+        + table(heads, rows("hit"))
         + "\n\nThe same for turns before which no search was a hit, so that the answer is new:\n\n"
-        + table(("value", *prompts), rows("first hit")),
+        + table(heads, rows("first hit")),
     ]
 
 
