@@ -91,6 +91,8 @@ def test_the_files_are_read_and_split_by_question(tmp_path) -> None:
     assert len(held_out) == sum(int(digest(row["question"]), 16) % 3 == 0 for row in rows) > 0
     with pytest.raises(SystemExit, match="--shared"):
         questions(tmp_path / "data")
+    with pytest.raises(SystemExit, match=r"not that of plan\.py"):
+        _ = Workplace(tmp_path, tmp_path).split
 
 
 # --- forms and measures --------------------------------------------------------------------------

@@ -179,8 +179,8 @@ def plan_text() -> str:
     return (
         f"{plan.STEPS} steps of {plan.PROMPTS} questions with {plan.GROUP} responses each; "
         f"constant learning rate {plan.LEARNING_RATE:g}; temperature {plan.TEMPERATURE:g}; "
-        f"KL weight {plan.KL_WEIGHT:g}. Weights of 32 bits, forward and backward passes in "
-        "bfloat16, also for the log-probabilities that `ctrl-rag` reads. Each form has a "
+        f"KL weight {plan.KL_WEIGHT:g}. Weights of 32 bits; the passes of the training are in "
+        "bfloat16, the log-probabilities that `ctrl-rag` reads in 32 bits. Each form has a "
         f"supervised warm-up on the training questions: {warm.epochs} epoch with {warm.responses} "
         f"responses to each question, {warm.batch} questions a step, learning rate "
         f"{warm.learning_rate:g}, with mistakes and abstentions. Both seeds of all arms with a "

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+QUESTIONS = "d79533fcd226bd76"
+"""Digest of all questions with their documents and labels."""
 SEEDS = (0, 1)
 STEPS = 100
 PROMPTS = 4

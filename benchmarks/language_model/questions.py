@@ -105,6 +105,11 @@ def questions(shared: Path) -> list[Question]:
     return sorted((q for q in built if q), key=lambda q: q.digest)
 
 
+def digest_of(every: Sequence[Question]) -> str:
+    """Return a digest of all texts and labels of questions."""
+    return digest(json.dumps([question.row() for question in every]))
+
+
 def split(every: Sequence[Question]) -> tuple[list[Question], list[Question]]:
     """Return the training questions and the held-out questions."""
     return [q for q in every if not q.is_held_out], [q for q in every if q.is_held_out]
@@ -130,8 +135,13 @@ def read(line: str) -> Passage | None:
 
     >>> read("Title: Paris Text:  A city."), read("Paris   Paris A city.")
     (Passage('Paris', 'A city.'), Passage('Paris', 'Paris A city.'))
+    >>> read('"Title: Paris Text:  The ""city"" of light."')  # quoted as in a CSV file
+    Passage('Paris', 'The "city" of light.')
     """
-    match = _TITLE.fullmatch(line.strip())
+    line = line.strip()
+    if line.startswith('"Title: ') and line.endswith('"'):
+        line = line[1:-1].replace('""', '"')
+    match = _TITLE.fullmatch(line)
     return Passage(match[1].strip(), match[2].strip()) if match and match[2].strip() else None
 
 

@@ -18,7 +18,7 @@ from language_model import plan
 from language_model.forms import FORMS, Form
 from language_model.measures import measure, summary
 from language_model.plan import ARMS, Arm
-from language_model.questions import Question, questions, split
+from language_model.questions import Question, digest_of, questions, split
 from language_model.shared_prompt import trainer_class
 from language_model.warmup import warmed_up
 
@@ -82,7 +82,14 @@ class Workplace:
 
     @cached_property
     def split(self) -> tuple[list[Question], list[Question]]:
-        return split(questions(self.shared))
+        """The training questions and the held-out ones. SystemExit if they are not the plan's."""
+        every = questions(self.shared)
+        if digest_of(every) != plan.QUESTIONS:
+            raise SystemExit(
+                f"the questions of {self.shared} have the digest {digest_of(every)}, not that of "
+                f"plan.py, {plan.QUESTIONS}: use the files of the plan, or change the plan"
+            )
+        return split(every)
 
     def result(self, unit: Unit) -> Path:
         return self.build / f"{unit.file_name}-{identity(unit)}.json"
@@ -90,7 +97,7 @@ class Workplace:
 
 def identity(unit: Unit) -> str:
     """Return a digest of the parts of the plan that the result of a unit depends on."""
-    plain: list[Any] = [plan.SAMPLES, unit.primary]
+    plain: list[Any] = [plan.QUESTIONS, plan.SAMPLES, unit.primary]
     if unit.kind != "model":
         plain.append(asdict(plan.WARM_UP))
     if unit.arm:

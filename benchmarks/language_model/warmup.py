@@ -17,7 +17,7 @@ from typing import Any
 
 from language_model import model as language_model
 from language_model.forms import Form, target
-from language_model.plan import WARM_UP
+from language_model.plan import SAVE_INTERVAL, WARM_UP
 from language_model.questions import Question
 from language_model.shared_prompt import padded, prompt_ids, response_logits
 
@@ -38,11 +38,13 @@ def warmed_up(form: Form, training: Sequence[Question]) -> Path:
     begin = time.perf_counter()
     tokenizer = AutoTokenizer.from_pretrained(start)
     model = AutoModelForCausalLM.from_pretrained(start)
-    loss = train(model, examples(form, training, tokenizer))
+    checkpoint = folder.with_suffix(".pt")
+    loss = train(model, examples(form, training, tokenizer), checkpoint)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     made = {"seconds": round(time.perf_counter() - begin), "loss": round(loss, 4)}
     (folder / "made.json").write_text(json.dumps(made) + "\n", "utf-8")
+    checkpoint.unlink(missing_ok=True)
     return folder
 
 
@@ -75,33 +77,52 @@ def examples(form: Form, training: Sequence[Question], tokenizer: Any) -> list[E
     ]
 
 
-def train(model: Any, pairs: Sequence[Example]) -> float:
+def train(model: Any, pairs: Sequence[Example], checkpoint: Path | None = None) -> float:
     """Train a model on the tokens of the responses. Return the mean loss of the last ten steps.
 
-    The learning rate falls linearly to 0. A step has several passes, so that it needs less memory.
+    The learning rate falls linearly to 0. With a checkpoint, an interrupted training goes on with
+    the last saved step and ends with the same weights.
     """
     import torch
 
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=WARM_UP.learning_rate, weight_decay=0.0)
+    losses: list[float] = []
+    if checkpoint and checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        losses = state["losses"]
     size = WARM_UP.batch
     batches = [pairs[i : i + size] for i in range(0, len(pairs), size)]
-    losses = []
-    for step, batch in enumerate(batches):
+    for step in range(len(losses), len(batches)):
         for group in optimizer.param_groups:
             group["lr"] = WARM_UP.learning_rate * (1 - step / len(batches))
-        tokens = sum(len(response) for _, responses in batch for response in responses)
-        losses.append(0.0)
-        for i in range(0, len(batch), PASS):
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = loss_of(model, batch[i : i + PASS]) / tokens
-            loss.backward()
-            losses[-1] += loss.item()
+        losses.append(backward(model, batches[step]))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if checkpoint and (step + 1) % SAVE_INTERVAL == 0:
+            part = checkpoint.with_suffix(".part")
+            states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save(states | {"losses": losses}, part)
+            part.replace(checkpoint)
     last = losses[-10:]
     return sum(last) / len(last)
+
+
+def backward(model: Any, batch: Sequence[Example]) -> float:
+    """Add the gradient of the mean loss of a batch, in passes that need less memory. Return it."""
+    import torch
+
+    tokens = sum(len(response) for _, responses in batch for response in responses)
+    total = 0.0
+    for i in range(0, len(batch), PASS):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model, batch[i : i + PASS]) / tokens
+        loss.backward()
+        total += loss.item()
+    return total
 
 
 def loss_of(model: Any, batch: Sequence[Example]) -> Any:

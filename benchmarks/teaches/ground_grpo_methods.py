@@ -1,6 +1,5 @@
 """Ground-GRPO in the tiny world: distillation before and after it, and a base without reasoning."""
 
-import copy
 import random
 import shutil
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 from experiment import Experiment, Variant, main
 from ground_grpo import MIXED, stage
-from supervised import fine_tune
+from supervised import fine_tune, separate_copy
 
 STEPS = 30
 EXAMPLES = 480
@@ -36,7 +35,7 @@ def chain(start: Path, run: Any, *, parts: Sequence[Train]) -> tuple[Any, Any]:
         key = (run.seed, *parts[:count])
         if key not in DONE:
             DONE[key] = part(model, tokenizer, run)
-        model = copy.deepcopy(DONE[key])
+        model = separate_copy(DONE[key])
     return model, tokenizer
 
 

@@ -98,8 +98,8 @@ An extractor reads a question with four documents and N documents about other pe
 extract. `EM +N` is the share of answerable questions that a generator answers correctly from the
 extract alone. The generator is the base model with greedy decoding. `CR +N` is the number of words
 of the documents per word of the extract. `ms per question` is the processor time of the extractor
-per question, with one thread and a batch of 64. The runs took place one after the other on a machine
-with other processes, so that small differences of the time are noise.
+per question, with one thread and a batch of 64. The runs took place one after the other on a
+machine with other processes, so that small differences of the time are noise.
 
 "full documents" is the generator that reads the documents, without an extract. The extractors are
 the base model, which writes a rationale before its extract, a model that is fine-tuned to write the

@@ -40,9 +40,18 @@ def prefer(
     from trl import DPOConfig, DPOTrainer
 
     # By default, TRL loads the reference from the folder of the model, which is the base model.
-    reference = copy.deepcopy(model)
-    trainer = partial(DPOTrainer, ref_model=reference)
+    trainer = partial(DPOTrainer, ref_model=separate_copy(model))
     return _train(trainer, DPOConfig, model, tokenizer, rows, seed, options)
+
+
+def separate_copy(model: Any) -> Any:
+    """Return a model with the same weights, which a training of the first model does not change.
+
+    A trainer replaces `forward` of its model, so that a deep copy would call the first model.
+    """
+    separate = type(model)(copy.deepcopy(model.config))
+    separate.load_state_dict(model.state_dict())
+    return separate
 
 
 def _train(

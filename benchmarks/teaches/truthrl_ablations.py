@@ -167,6 +167,9 @@ Online and offline training (Table 4):
   (0.33). Each iteration of iterative DPO improves the policy. In the paper, the policy becomes
   worse after the third iteration. Here, this does not occur within four iterations.
 - Iterative DPO uses a fourth of the questions in each iteration.
+- The runs with two and four iterations have a fault, which `supervised.py` no longer has: from the
+  second iteration on, the reference of the loss was the policy itself, in place of the policy
+  before the iteration. These six runs must be repeated. The other runs are not affected.
 - With greedy decoding, the truthfulness is equal within the spread: 0.60 for GRPO, 0.60 for DPO
   and 0.59 after four iterations. After DPO, the policy gives other responses a higher probability
   than after GRPO.

@@ -11,13 +11,14 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks" / "teaches"))
 
 from question_types import FORMS, KINDS, LESSONS, example, noisy, questions, right
+from supervised import separate_copy
 from tiny_search.pretrain import batch
 
 from rag_rewards.rows import decode_row
 from rag_rewards.tiny_world.formats import ARENA, GROUND, TRUTHRL
 from rag_rewards.tiny_world.generation import MAX_TOKENS
 from rag_rewards.tiny_world.measures import ground_measures, score_all, truthrl_measures
-from rag_rewards.tiny_world.model import new_tokenizer
+from rag_rewards.tiny_world.model import load, new_tokenizer
 from rag_rewards.tiny_world.world import FLOWERS
 
 
@@ -73,6 +74,22 @@ def test_the_model_knows_all_words_of_the_pre_training():
             ids = tokenizer.encode(text, add_special_tokens=False)
             assert tokenizer.pad_token_id not in ids
             assert not is_response or len(ids) < MAX_TOKENS
+
+
+def test_a_copy_does_not_follow_a_model_whose_forward_a_trainer_has_replaced():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    model, tokenizer = load()
+    model.forward = model.forward  # as a trainer does
+    copy = separate_copy(model)
+    ids = torch.tensor([tokenizer.encode("Ada rose [1] . ? Ada")])
+    with torch.no_grad():
+        before = copy(input_ids=ids).logits
+        assert torch.equal(before, model(input_ids=ids).logits)
+        for weight in model.parameters():
+            weight.mul_(1.5)
+        assert not torch.equal(before, model(input_ids=ids).logits)
+        assert torch.equal(before, copy(input_ids=ids).logits)
 
 
 def test_a_noisy_model_is_sometimes_right_and_sometimes_wrong():

@@ -142,16 +142,24 @@ def test_the_command_goes_from_the_warm_up_to_the_page(start, small, tmp_path, m
     assert stored[names[0]]["warm-up"] == json.loads((warm / "made.json").read_text())
 
 
-def test_a_warm_up_raises_the_likelihood_of_its_examples(start, monkeypatch) -> None:
+def test_an_interrupted_warm_up_ends_like_another(start, monkeypatch, tmp_path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    monkeypatch.setattr(warmup, "WARM_UP", plan.WarmUp(batch=4, learning_rate=1e-2))
-    model = AutoModelForCausalLM.from_pretrained(start)
-    tokenizer = AutoTokenizer.from_pretrained(start)
-    pairs = warmup.examples(FORMS["arena"], QUESTIONS, tokenizer)
-    before = warmup.loss_of(model, pairs).item()
-    warmup.train(model, pairs)
-    assert warmup.loss_of(model, pairs).item() < 0.8 * before
+    monkeypatch.setattr(warmup, "WARM_UP", plan.WarmUp(batch=2, learning_rate=1e-2))
+    monkeypatch.setattr(warmup, "SAVE_INTERVAL", 2)
+    pairs = warmup.examples(FORMS["arena"], QUESTIONS, AutoTokenizer.from_pretrained(start))
+    whole, part, resumed = (AutoModelForCausalLM.from_pretrained(start) for _ in range(3))
+    before = warmup.loss_of(whole, pairs).item()
+    loss = warmup.train(whole, pairs)
+    assert warmup.loss_of(whole, pairs).item() < 0.8 * before
+    with monkeypatch.context() as patch:
+        interrupted = iter([warmup.backward] * 3)
+        patch.setattr(warmup, "backward", lambda *batch: next(interrupted)(*batch))
+        with pytest.raises(StopIteration):
+            warmup.train(part, pairs, tmp_path / "state.pt")
+    assert warmup.train(resumed, pairs, tmp_path / "state.pt") == loss
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
 
 
 def length(rollout) -> float:
