@@ -407,7 +407,8 @@ def search(stored: Mapping[str, Any]) -> list[str]:
     prompts = list(every)
     heads = ("value", *(f"{p} ({every[p]['rollouts']} rollouts)" for p in prompts))
     counts = (
-        f"With the prompt {prompts[0]}: {one['rollouts']} rollouts of R1-Searcher (Qwen and Llama, questions of HotpotQA and "
+        f"With the prompt {prompts[0]}: {one['rollouts']} rollouts of R1-Searcher (Qwen and Llama, "
+        "questions of HotpotQA and "
         "Bamboogle) with at least one search, chosen with the seed 0. A model judged "
         f"{one['right']} of them right. They have {one['searches']} searches, of which "
         f"{one['hits']} are hits: a result contains the gold answer as whole words. The rollouts "
