@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -72,16 +73,20 @@ def run(arm: Arm, name: str, seed: int) -> dict[str, Any]:
         "points": curve.points,
         "final": measure(trainer.model, trainer.processing_class, fresh, f"fresh {seed}"),
         "dead groups": dead_groups(trainer.state.log_history),
+        "machine": machine(),
         "versions": versions(),
     }
 
 
 def versions() -> dict[str, str]:
     names = ("torch", "transformers", "trl")
+    return {name: version(name) for name in names} | {"Python": platform.python_version()}
+
+
+def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    cpu = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    own = {"Python": platform.python_version(), "processor": cpu}
-    return {name: version(name) for name in names} | own
+    name = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
+    return f"{name}, {os.cpu_count()} cores"
 
 
 def file_of(arm: str, name: str, seed: int) -> Path:
@@ -147,8 +152,9 @@ def essential(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run with rounded values."""
     points = [[step, rounded(measures)] for step, measures in result["points"]]
     dead = [round(value, 4) for value in result["dead groups"]]
-    kept = {name: result[name] for name in ("seed", "steps", "seconds")}
-    return {**kept, "final": rounded(result["final"]), "points": points, "dead groups": dead}
+    names = ("seed", "steps", "seconds", "machine")
+    plain = {name: result[name] for name in names if name in result}
+    return {**plain, "final": rounded(result["final"]), "points": points, "dead groups": dead}
 
 
 def rounded(measures: Mapping[str, float | None]) -> dict[str, float | None]:

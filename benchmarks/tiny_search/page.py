@@ -161,18 +161,22 @@ def differences(figures: Figures, reference: Figures, column: str) -> tuple[list
     return found, len(pairs)
 
 
-def outcomes(figures: Mapping[str, Figures], column: str) -> dict[str, dict[str, str]]:
-    """Return the arms with a larger, a smaller and no other figure than the first arm.
+KINDS = ("Larger", "Smaller", "No gain of more than .04", "Undecided")
+"""What a 95% interval says about the difference of an arm from outcome only."""
 
-    Each arm has the text of its mean difference with a 95% interval.
-    """
+
+def outcomes(figures: Mapping[str, Figures], column: str) -> dict[str, list[str]]:
+    """Return the arms of each of `KINDS`, with the mean differences and their 95% intervals."""
     reference, *others = figures
-    result: dict[str, dict[str, str]] = {"Larger": {}, "Smaller": {}, "No other": {}}
+    result: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name in others:
         mean, error = mean_and_error(differences(figures[name], figures[reference], column)[0])
-        is_other = abs(mean) > max(QUANTILE * error, LEAST)
-        kind = "No other" if not is_other else "Larger" if mean > 0 else "Smaller"
-        result[kind][name] = f"{mean:+.3f} ± {QUANTILE * error:.3f}"
+        half = QUANTILE * error
+        if abs(mean) > max(half, LEAST):
+            kind = KINDS[0] if mean > 0 else KINDS[1]
+        else:
+            kind = KINDS[2] if mean + half <= LEAST else KINDS[3]
+        result[kind].append(f"`{name}` ({mean:+.3f} ± {half:.3f})")
     return result
 
 
@@ -180,10 +184,7 @@ def verdict(figures: Mapping[str, Figures]) -> str:
     """Return the arms that the accuracies, and the steps to the goal, tell from the first."""
     reference, *others = figures
     lines = [
-        f"- {kind} `{column}` than outcome only: "
-        + (", ".join(f"`{name}` ({text})" for name, text in arms.items()) or "no arm")
-        for column in (PRIMARY, "final")
-        for kind, arms in outcomes(figures, column).items()
+        f"- `{column}`. {sentences(outcomes(figures, column))}" for column in (PRIMARY, "final")
     ]
     for kind, begin in {"Fewer": "**-", "More": "**+"}.items():
         names = [
@@ -201,40 +202,50 @@ def verdict(figures: Mapping[str, Figures]) -> str:
     return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
 
 
+def sentences(arms: Mapping[str, Sequence[str]]) -> str:
+    """Return a sentence for each kind with an arm, and always one for larger figures."""
+    return " ".join(
+        f"{kind}: {', '.join(names) or 'no arm'}."
+        for kind, names in arms.items()
+        if names or kind == KINDS[0]
+    )
+
+
 def advice(stored: Mapping[str, Any]) -> str:
     """Return when to use turn credit, as far as the stored figures say it."""
-    lines = [ADVICE, ""]
+    lines, winners = [], False
     for name, runs in stored["runs"].items():
         figures = figures_by_seed(SETTINGS[name], runs)
         reference = next(iter(figures.values())).values()
         dead, final = (
             fmean(each[column] or 0.0 for each in reference) for column in ("dead groups", "final")
         )
-        columns = (PRIMARY, "final")
-        arms = {
-            kind: [listed(outcomes(figures, column)[kind]) for column in columns]
-            for kind in ("Larger", "Smaller")
-        }
-        rule = "Compare" if any(arms["Larger"]) else "Do not use"
-        better, worse = ([each or "no method" for each in names] for names in arms.values())
-        line = (
-            f"- {rule} turn credit with {SETTINGS[name].short}. With the outcome alone, {dead:.0%} "
-            f"of the groups have no signal, and the final accuracy is {final:.2f}. Better over the "
-            f"training: {better[0]}; at its end: {better[1]}. Worse over the training: {worse[0]}; "
-            f"at its end: {worse[1]}."
+        arms = outcomes(figures, PRIMARY)
+        winners = winners or bool(arms[KINDS[0]])
+        lines.append(
+            f"- With {SETTINGS[name].short}. The outcome alone leaves {dead:.0%} of the groups "
+            f"without signal, and its final accuracy is {final:.2f}. {sentences(arms)}"
         )
-        lines.append(fill(line, 100, subsequent_indent="  "))
-    return "\n".join(lines)
+    texts = [SOME_ARM if winners else NO_ARM, ADVICE]
+    return "\n".join(
+        [
+            fill(" ".join(texts), 100),
+            "",
+            *(fill(line, 100, subsequent_indent="  ") for line in lines),
+        ]
+    )
 
 
-def listed(arms: Mapping[str, str]) -> str:
-    return ", ".join(f"`{name}` ({text.split()[0]})" for name, text in arms.items())
-
-
+NO_ARM = """\
+Do not use turn credit by default, and not just because outcomes are rare: in the tiny search world,
+no method is shown to be better than the outcome alone."""
+SOME_ARM = """\
+Do not use turn credit by default: in the tiny search world, only the methods that are listed as
+larger are better than the outcome alone."""
 ADVICE = """\
-Begin with the outcome alone, and add turn credit only if a comparison in your own environment shows
-a gain. In the tiny search world, with differences of the accuracy from the outcome alone that are
-larger than .04 and than their 95% interval over five seeds:"""
+Begin with the outcome alone, and add turn credit if a comparison in your own environment, with
+several seeds, shows a gain. Mean accuracy over the training, as difference from the outcome alone
+with its 95% interval over five seeds:"""
 
 
 def page(stored: Mapping[str, Any]) -> str:
@@ -249,10 +260,13 @@ def section(name: str, runs: Runs, versions: Mapping[str, str]) -> str:
     """Return the tables of one setting."""
     setting, figures = SETTINGS[name], figures_by_seed(SETTINGS[name], runs)
     seconds = [each["seconds"] for results in runs.values() for each in results]
+    machines = {each["machine"] for arm in runs.values() for each in arm if "machine" in each}
     first = next(iter(runs.values()))
     return SECTION.format(
         title=setting.title,
-        versions=", ".join(f"{each} {number}" for each, number in versions.items()),
+        versions=", ".join(
+            [*sorted(machines), *(f"{each} {number}" for each, number in versions.items())]
+        ),
         runs=len(seconds),
         least=min(seconds),
         most=max(seconds),
@@ -306,8 +320,9 @@ accuracies also of more than .04.
 
 {comparisons}
 
-The primary figure is the area. Differences of accuracies with their 95% interval over five seeds
-(2.776 standard errors); smaller differences than this interval or than .04 do not count:
+The primary figure is the area. Differences from outcome only with their 95% interval over five
+seeds (2.776 standard errors). Larger or smaller: by more than this interval and than .04.
+Undecided: the interval contains 0 and a gain of more than .04.
 
 {verdict}
 

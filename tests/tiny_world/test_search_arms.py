@@ -115,22 +115,24 @@ def test_advice_follows_from_intervals_of_five_seeds():
     outcome = runs_of(0.0, 0.1, 0.2, 0.3, 0.4)
     arms = {
         "better": runs_of(0.1, 0.21, 0.3, 0.39, 0.5),
-        "better at the end": runs_of(0.07, 0.17, 0.27, 0.37, 0.47),
         "worse": runs_of(0.0, 0.0, 0.0, 0.0, 0.1),
         "spread": runs_of(0.9, 0.0, 0.2, 0.3, 0.4),
-        "too close": runs_of(0.03, 0.13, 0.23, 0.33, 0.43),
+        "close": runs_of(0.06, 0.16, 0.26, 0.36, 0.46),
     }
     stored = {"runs": {"rare": {"outcome only": outcome, **arms}}}
-    # Differences of `worse`: 0, -.1, -.2, -.3, -.3; mean -.18, error .0583, interval .162.
-    assert " ".join(page.advice(stored).split()).endswith(
-        "- Compare turn credit with a weak search engine, a policy that guesses, and groups of 4. "
-        "With the outcome alone, 70% of the groups have no signal, and the final accuracy is 0.20. "
-        "Better over the training: `better` (+0.050); at its end: `better` (+0.100), `better at "
-        "the end` (+0.070). Worse over the training: `worse` (-0.090); at its end: `worse` "
-        "(-0.180)."
+    text = " ".join(page.advice(stored).split())
+    assert text.startswith(" ".join(page.SOME_ARM.split()))
+    # Halved differences of `worse`: 0, -.05, -.1, -.15, -.15; error .0292, interval .0809.
+    assert text.endswith(
+        "- With a weak search engine, a policy that guesses, and groups of 4. The outcome alone "
+        "leaves 70% of the groups without signal, and its final accuracy is 0.20. Larger: "
+        "`better` (+0.050 ± 0.004). Smaller: `worse` (-0.090 ± 0.081). No gain of more than .04: "
+        "`close` (+0.030 ± 0.000). Undecided: `spread` (+0.080 ± 0.258)."
     )
     stored["runs"]["rare"] = {"outcome only": outcome, "spread": arms["spread"]}
-    assert "- Do not use turn credit with a weak search engine" in page.advice(stored)
+    text = " ".join(page.advice(stored).split())
+    assert text.startswith(" ".join(page.NO_ARM.split()))
+    assert "Larger: no arm. Undecided: `spread`" in text
 
 
 def test_the_page_contains_the_stored_figures_and_the_notes(benchmark):
