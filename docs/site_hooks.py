@@ -21,7 +21,7 @@ _SEPARATOR = re.compile(r"::|[/_.:]")
 SECURITY = Path(__file__).resolve().parents[1] / "SECURITY.md"
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "scores.ipynb"
 _FENCE = re.compile(r"^( *```\w+) ([a-z_ -]+)$", re.MULTILINE)
-_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?benchmarks/results/([\w.-]+\.md)\)")
+_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?benchmarks/results/([\w.-]+\.md)(#[\w-]+)?\)")
 
 
 def on_config(config: Any) -> Any:
@@ -71,8 +71,8 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def _within(link: re.Match[str]) -> str:
-    label, name = link.groups()
-    return f"[{label}](benchmarks/{name})" if (RESULTS / name).exists() else f"`{label}`"
+    label, name, anchor = link.groups(default="")
+    return f"[{label}](benchmarks/{name}{anchor})" if (RESULTS / name).exists() else f"`{label}`"
 
 
 def _labelled(fence: re.Match[str]) -> str:

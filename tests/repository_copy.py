@@ -35,7 +35,7 @@ class Copy:
     @classmethod
     def in_folder(cls, folder: Path) -> Copy:
         """Copy what a new recipe or trainer can affect to a folder."""
-        for name in ("rag_rewards", "adapters", "benchmarks/results", "docs", "examples", "tests"):
+        for name in ("rag_rewards", "adapters", "benchmarks", "docs", "examples", "tests"):
             skipped = shutil.ignore_patterns("__pycache__", "*.safetensors", "pictures")
             shutil.copytree(ROOT / name, folder / name, ignore=skipped)
         for name in ("README.md", "pyproject.toml", "CHANGELOG.md"):

@@ -102,7 +102,7 @@ shared, and {processor:.1f} hours of the processor. Rows that could not be score
 The question is whether the evidence that the recipes `ctrl-rag`, `igpo` and `lear` request from a
 policy distinguishes the responses that the rewards are meant to distinguish. The policy is not
 trained here. The responses are not its own: they come from data sets or from another model. Rows
-are made from real questions and paragraphs, by rule ([rows.py](../language_model/rows.py)), and
+are made from real questions and paragraphs, by rule (`benchmarks/language_model/rows.py`), and
 scored through `rag_rewards.Scorer` and the named recipes.
 
 AUC is the probability that a response of the first kind has the greater value than one of the
