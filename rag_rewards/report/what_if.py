@@ -15,10 +15,10 @@ from rag_rewards.rows import ScoredRow
 from rag_rewards.scorer import Scorer
 
 _RELEVANCE = re.compile(r"<relevance>[^<]*</relevance>")
-_BY_TEXT = ("nli", "similarity")
-"""Evidence whose entries name the texts that they are about."""
+_LASTING = ("nli", "similarity", "turn_logprobs")
+"""Evidence that names the texts that it is about, or precedes the last turn, which alone varies."""
 _RESPONSE_FIELDS = (
-    *(each for each in EVIDENCE_FIELDS if each not in _BY_TEXT),
+    *(each for each in EVIDENCE_FIELDS if each not in _LASTING),
     "response_token_ids",
 )
 """Fields that hold for the response of a row, and not for a variant."""

@@ -156,6 +156,13 @@ def test_variants_change_the_last_turn_only() -> None:
     assert {each.name: each.reward for each in variants}["with the answer “Seine”"] == 1.0
 
 
+def test_variants_keep_the_likelihoods_before_the_last_turn() -> None:
+    file = str(EXAMPLES / "igpo.jsonl")
+    variants = explain_row(file, "two-searches", {"recipe": "igpo"}, ModelOptions()).variants
+    rewards = {each.name: each.reward for each in variants}
+    assert rewards["with “I don't know”"] == pytest.approx(0.9418 - 0.2231, abs=1e-4)
+
+
 SEARCHING, FINAL = SEARCH.format("Paris"), "<answer>Rhine</answer>"
 
 
