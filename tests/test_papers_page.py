@@ -142,8 +142,10 @@ def test_incomplete_items_are_errors():
 RUNS = """
 - new, seed 0: answer 0.900, KL to base 0.100, reward first –
 - new, seed 1: answer 0.800, KL to base 0.100, reward first –
+- new, seed 2: answer 0.800, KL to base 0.100, reward first –
 - new, longer, seed 0: answer 0.700, KL to base 0.300
-- new, longer, seed 1: answer 0.500, KL to base 0.100
+- new, longer, seed 1: answer 0.550, KL to base 0.100
+- new, longer, seed 2: answer 0.500, KL to base 0.100
 - one seed, seed 0: answer 0.700
 """
 PLACE = "benchmarks/results/teaches/runs.md"
@@ -174,11 +176,14 @@ def ablation(*comparisons, **fields):
 def test_the_state_of_an_item_comes_from_its_results():
     higher, reverse = compared(), compared("new, longer", "new")
     unclear = compared("new, longer", "new", "KL to base")
-    assert higher.differences == pytest.approx([0.2, 0.3])
-    # Two standard errors of 0.2 and 0.3: 2 · (0.1 / √2) / √2.
-    assert str(higher) == "shown: answer, `new` − `new, longer`: +0.250 ± 0.100"
+    assert higher.differences == {"sampled": pytest.approx([0.2, 0.25, 0.3])}
+    # The standard deviation is 0.05, and t with two degrees of freedom 4.303: 4.303 · 0.05 / √3.
+    assert str(higher) == "shown: answer, `new` − `new, longer`: +0.250 ± 0.124 sampled only"
     assert str(reverse).startswith("contradicts: ")
-    assert str(reverse).endswith("−0.250 ± 0.100")
+    assert str(reverse).endswith("−0.250 ± 0.124 sampled only")
+    # The differences 0.2, 0.25, 0.3 minus those of the other column, −0.2, 0, 0.
+    assert compared(minus="KL to base").differences["sampled"] == [0.4, 0.25, 0.3]
+    assert "answer − KL to base, `new` − `new, longer`" in str(compared(minus="KL to base"))
     assert unclear.outcome == "no separation"
     assert compared("new", "new", lower_measure="KL to base").outcome == "shown"
     assert ablation(higher).state == "shown"
@@ -188,6 +193,68 @@ def test_the_state_of_an_item_comes_from_its_results():
     paper = build_papers.Paper("P", "Title", (), (ablation(higher), ablation(higher, unclear)))
     assert "| [P](#p) | 2 | 1 | 1 | 0 | 0 | 0 | 0 | 0 |" in build_papers._summary([paper])
     assert "| **no separation**<br>" in build_papers._section(paper)
+
+
+@pytest.mark.usefixtures("page_of_runs")
+def test_both_decodings_decide(tmp_path):
+    """`equal` and `reverse` have other signs with greedy decoding; `votes` has no greedy values."""
+    greedy = {"new": (0.9, None), "equal": (0.9, None), "reverse": (1.0, None), "less": (0.1, None)}
+    sampled = {"new": (0.9, 0.9), "equal": (0.5, 0.5), "reverse": (0.5, 0.5), "less": (0.2, 0.2)}
+    runs = {
+        name: [
+            {
+                "figures": {
+                    decoding: dict(zip(("answer", "votes"), values[name], strict=True))
+                    for decoding, values in (("greedy", greedy), ("sampled", sampled))
+                }
+            }
+        ]
+        * 3
+        for name in greedy
+    }
+    text = msgspec.json.encode({"seeds": [0, 1, 2], "runs": runs})
+    (tmp_path / "runs.json").write_bytes(text)
+    outcomes = {name: compared(lower=name).outcome for name in ("equal", "reverse", "less")}
+    assert outcomes == {"equal": "no separation", "reverse": "no separation", "less": "shown"}
+    assert compared("less", "new").outcome == "contradicts"
+    assert str(compared(lower="less")).endswith("+0.700 ± 0.000 sampled, +0.800 ± 0.000 greedy")
+    votes = compared(lower="equal", measure="votes")
+    assert str(votes) == "shown: votes, `new` − `equal`: +0.400 ± 0.000 sampled only"
+
+
+@pytest.mark.parametrize(
+    "name", ["arena_methods", "ground_grpo_methods", "lear_methods", "truthrl_methods"]
+)
+def test_the_stored_steps_are_those_of_the_program(name):
+    """The program writes its steps on the page, which is compared with the program elsewhere."""
+    file = paper_results.TEACHES / f"{name}.json"
+    [line] = re.findall("^Steps of the trainings: (.+)$", file.with_suffix(".md").read_text(), re.M)
+    steps = {run: int(count) for run, count in re.findall(r'"([^"]+)" (\d+)', line)}
+    stored = msgspec.json.decode(file.read_bytes())["runs"]
+    assert {run: {each["steps"] for each in runs} for run, runs in stored.items()} == {
+        run: {steps.get(run, 0)} for run in stored
+    }
+
+
+def test_each_base_model_is_made_once(monkeypatch):
+    """Two processes that make the same base model would write into one folder."""
+    monkeypatch.syspath_prepend(DOCS.parent / "benchmarks" / "teaches")
+    monkeypatch.delitem(sys.modules, "experiment", raising=False)
+    module = importlib.import_module("experiment")
+    del sys.modules["experiment"]
+    made = []
+
+    def run(function, seeds, kinds):
+        made.extend(zip(seeds, kinds, strict=True))
+        return [f"{kind} {seed}" for seed, kind in made]
+
+    def bases(**fields):
+        made.clear()
+        return module._bases(module.Experiment("n", "T", "lear", (), (), (), **fields), (1, 2), run)
+
+    assert bases(base="types", more_bases=("width-64",)) == {1: "types 0", 2: "types 0"}
+    assert made == [(0, "types"), (0, "width-64")]
+    assert bases() == {1: "full 1", 2: "full 2"}
 
 
 @pytest.mark.usefixtures("page_of_runs")

@@ -6,13 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, Figures, Variant, main
+from experiment import Experiment, Figures, Variant, main, steps_text
 from lear_paradigms import prompt_of, with_noise
 from supervised import fine_tune
 
 STEPS = 30
 EXAMPLES = 480
 """Questions of a supervised training, as many as those of the GRPO runs."""
+EPOCHS = 3
+BATCH = 16
+SFT_STEPS = EXAMPLES * EPOCHS // BATCH
 NOISE = (0, 4, 8)
 """Numbers of irrelevant documents in the three sets."""
 
@@ -29,7 +32,11 @@ def fine_tuned(start: Path, run: Any, *, reason: bool) -> tuple[Any, Any]:
         text = response if reason else response[response.index("<answer>") :]
         rows.append({"prompt": ARENA.row(each)["prompt"], "completion": text})
     model, tokenizer = load(start)
-    options = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 2e-4}
+    options = {
+        "num_train_epochs": EPOCHS,
+        "per_device_train_batch_size": BATCH,
+        "learning_rate": 2e-4,
+    }
     return fine_tune(model, tokenizer, rows, run.seed, **options), tokenizer
 
 
@@ -51,25 +58,27 @@ def measure_sets(
 
 
 def variant(name: str, reward: Any = None, **more: Any) -> Variant:
-    return Variant(name, reward, STEPS, measure=measure_sets, is_plotted=False, **more)
+    steps = SFT_STEPS if "train" in more else STEPS
+    return Variant(name, reward, steps, measure=measure_sets, is_plotted=False, **more)
 
 
+VARIANTS = (
+    variant("base"),
+    variant("SFT-direct", train=partial(fine_tuned, reason=False)),
+    variant("SFT-reasoning", train=partial(fine_tuned, reason=True)),
+    variant("naive GRPO", {"recipe": "naive-grpo"}),
+    variant("ARENA", {"recipe": "arena"}),
+)
 EXPERIMENT = Experiment(
     name="arena_methods",
     title="ARENA: base model, fine-tuning and GRPO on three sets",
     form="arena",
-    variants=(
-        variant("base"),
-        variant("SFT-direct", train=partial(fine_tuned, reason=False)),
-        variant("SFT-reasoning", train=partial(fine_tuned, reason=True)),
-        variant("naive GRPO", {"recipe": "naive-grpo"}),
-        variant("ARENA", {"recipe": "arena"}),
-    ),
+    variants=VARIANTS,
     columns=tuple(f"EM +{count}" for count in NOISE),
     panels=(),
     base="committed",
     fresh=400,
-    notes="""
+    notes=f"""
 `EM +N` is the share of correct answers if N documents about other people are added to the four
 documents of a question. An abstention is the correct answer of an unanswerable question. Numbers of
 documents repeat after 4, because the model knows four markers.
@@ -77,6 +86,8 @@ documents repeat after 4, because the model knows four markers.
 "SFT-direct" fine-tunes the base on the gold answer alone, and "SFT-reasoning" on all three
 sections. The supervised trainings use 480 questions for 3 epochs, and the GRPO runs 480 questions
 with 8 responses each. "naive GRPO" rewards format and accuracy.
+
+{steps_text(VARIANTS)}
 
 [The five papers](../../../docs/papers.md) compares these results with the claims of the paper.
 """,

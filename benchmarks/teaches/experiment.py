@@ -18,10 +18,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -80,10 +79,12 @@ class Experiment:
 
     A variant without a reward and without a training is the base model.
 
-    base   the kind of base model, see `base`
-    fresh  number of questions on which a policy is measured; they are not part of any training
-    seeds  seeds whose base models can find and cite documents: a reward does not teach what a base
-           model never samples
+    base          the kind of base model, see `base`
+    more_bases    kinds of further base models from which trainings start
+    fresh         number of questions on which a policy is measured, which no training contains
+    seeds         seeds whose base models can find and cite documents: a reward does not teach what
+                  a base model never samples
+    one_by_one    whether one run takes place at a time, because times are compared
     """
 
     name: str
@@ -93,9 +94,16 @@ class Experiment:
     columns: Sequence[str]
     panels: Sequence[str]
     base: str = "full"
+    more_bases: tuple[str, ...] = ()
     fresh: int = 1_000
     seeds: tuple[int, ...] = SEEDS
+    one_by_one: bool = False
     notes: str = ""
+
+
+def base_seed(seed: int, kind: str) -> int:
+    """Return the seed of a base model: 0 for the kinds that are equal for all seeds."""
+    return 0 if kind in SHARED or kind.startswith("width-") else seed
 
 
 def base(seed: int, kind: str = "full") -> Path:
@@ -114,8 +122,7 @@ def base(seed: int, kind: str = "full") -> Path:
         from rag_rewards.tiny_world.model import CHECKPOINT
 
         return CHECKPOINT
-    if kind == "types" or kind.startswith("width-"):
-        seed = 0
+    seed = base_seed(seed, kind)
     folder = BUILD / "tiny-world" / (f"seed-{seed}" if kind == "full" else f"{kind}-{seed}")
     if not (folder / "made.json").exists():
         option = ["--width", kind[6:]] if kind.startswith("width-") else ["--kind", kind]
@@ -214,7 +221,7 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
     folder = BUILD / "teaches" / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        bases = dict(zip(seeds, pool.map(partial(base, kind=experiment.base), seeds), strict=True))
+        bases = _bases(experiment, seeds, pool.map)
         files = {
             (v.name, seed): folder / f"{_identity(v, start)}-{seed}.json"
             for v in experiment.variants
@@ -236,6 +243,16 @@ def run_all(experiment: Experiment, seeds: Sequence[int], workers: int) -> Resul
         v.name: [json.loads(files[v.name, s].read_text("utf-8")) for s in seeds]
         for v in experiment.variants
     }
+
+
+def _bases(
+    experiment: Experiment, seeds: Sequence[int], run: Callable[..., Iterable[Path]]
+) -> dict[int, Path]:
+    """Return the base model of each seed. Make each missing model once, and the further ones."""
+    kinds = (experiment.base, *experiment.more_bases)
+    distinct = list(dict.fromkeys((base_seed(seed, k), k) for k in kinds for seed in seeds))
+    folders = dict(zip(distinct, run(base, *zip(*distinct, strict=True)), strict=True))
+    return {seed: folders[base_seed(seed, experiment.base), experiment.base] for seed in seeds}
 
 
 def _budget(experiment: Experiment, missing: Sequence[tuple[str, int]], workers: int) -> str:
@@ -301,6 +318,12 @@ def _cell(values: Sequence[float | None]) -> str:
     return f"{fmean(values):.3f} ± {stdev(values):.3f}"
 
 
+def steps_text(variants: Sequence[Variant]) -> str:
+    """Return a sentence with the steps of each training."""
+    steps = ", ".join(f'"{v.name}" {v.steps}' for v in variants if v.is_trained)
+    return f"Steps of the trainings: {steps}."
+
+
 def list_of_runs(experiment: Experiment, results: Results, seeds: Sequence[int]) -> str:
     """Return a list of all runs, including those of the base models."""
     lines = []
@@ -317,6 +340,7 @@ def page(experiment: Experiment, stored: Mapping[str, Any]) -> str:
     seconds = [run["seconds"] for runs in results.values() for run in runs if run["steps"]]
     minutes = sum(run["total"] for runs in results.values() for run in runs) / 60
     command = f"python benchmarks/teaches/{experiment.name}.py"
+    command += " --workers 1" if experiment.one_by_one else ""
     versions = ", ".join(f"{name} {number}" for name, number in stored["versions"].items())
     has_curves = any(run["points"] for runs in results.values() for run in runs)
     return (
@@ -414,7 +438,8 @@ def main(experiment: Experiment) -> int:
     """Run an experiment from the command line."""
     options = argparse.ArgumentParser(description=experiment.title)
     options.add_argument("--seeds", type=int, nargs="+", default=list(experiment.seeds))
-    options.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
+    workers = 1 if experiment.one_by_one else min(2, os.cpu_count() or 1)
+    options.add_argument("--workers", type=int, default=workers)
     options.add_argument("--only", nargs="+", help="variants to run, without writing results")
     options.add_argument(
         "--page", action="store_true", help="write the page from the stored figures, without runs"

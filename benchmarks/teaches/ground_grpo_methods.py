@@ -10,13 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, Variant, main
+from experiment import Experiment, Variant, main, steps_text
 from ground_grpo import MIXED, stage
 from supervised import fine_tune, separate_copy
 
 STEPS = 30
 EXAMPLES = 480
 """Questions of a supervised training, as many as those of the GRPO runs."""
+EPOCHS = 3
+BATCH = 16
+SFT_STEPS = EXAMPLES * EPOCHS // BATCH
 TEACHER_ERRORS = 0.15
 """Share of responses of the teacher that are those of a noisy model."""
 
@@ -87,29 +90,30 @@ def pairs(seed: int) -> list[tuple[str, str, str]]:
 
 def variant(name: str, *parts: Train) -> Variant:
     train = partial(chain, parts=parts) if parts else None
-    steps = STEPS * len(parts)
+    steps = sum(STEPS if part is grpo else SFT_STEPS for part in parts)
     return Variant(name, None, steps, train=train, is_plotted=False)
 
 
-OPTIONS = {"num_train_epochs": 3, "per_device_train_batch_size": 16}
+OPTIONS = {"num_train_epochs": EPOCHS, "per_device_train_batch_size": BATCH}
+VARIANTS = (
+    variant("prompting"),
+    variant("Ground-GRPO", grpo),
+    variant("SFT", distill),
+    variant("SFT, Ground-GRPO", distill, grpo),
+    variant("Ground-GRPO, SFT", grpo, distill),
+    variant("prompting, no reasoning", forget_reasoning),
+    variant("Ground-GRPO, no reasoning", forget_reasoning, grpo),
+)
 EXPERIMENT = Experiment(
     name="ground_grpo_methods",
     title="Ground-GRPO: distillation, and a base without reasoning",
     form="ground",
-    variants=(
-        variant("prompting"),
-        variant("Ground-GRPO", grpo),
-        variant("SFT", distill),
-        variant("SFT, Ground-GRPO", distill, grpo),
-        variant("Ground-GRPO, SFT", grpo, distill),
-        variant("prompting, no reasoning", forget_reasoning),
-        variant("Ground-GRPO, no reasoning", forget_reasoning, grpo),
-    ),
+    variants=VARIANTS,
     columns=("trust-score", "f1_gr", "f1_ac", "f1_gc", "format"),
     panels=(),
     base="committed",
     fresh=400,
-    notes="""
+    notes=f"""
 `trust-score` is the mean of `f1_gr` (refusals), `f1_ac` (answers) and `f1_gc` (citations).
 "Ground-GRPO" are 30 steps of stage 2. "SFT" is a distillation: 480 responses of a teacher for 3
 epochs. 15% of the responses of the teacher are those of a noisy model. A comma separates two
@@ -118,6 +122,8 @@ trainings that follow each other.
 "No reasoning" is the base after a fine-tuning on 480 responses of a noisy model with an empty
 thinking section, for 3 epochs. A model with two modes writes such a section if its thinking is
 turned off.
+
+{steps_text(VARIANTS)}
 
 [The five papers](../../../docs/papers.md) compares these results with the claims of the paper.
 """,

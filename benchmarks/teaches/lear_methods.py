@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiment import Experiment, Figures, Variant, main
+from experiment import Experiment, Figures, Variant, main, steps_text
 from lear import lear, variant
 from lear_paradigms import STEPS, _section, fine_tuned, prompt_of, with_noise
 
@@ -75,16 +75,17 @@ def short(variant: Variant, **changes: Any) -> Variant:
     return replace(variant, measure=measure_evidence, is_plotted=False, **changes)
 
 
+VARIANTS = (
+    Variant("full documents", None, measure=partial(measure_evidence, reads="documents")),
+    short(Variant("base", None)),
+    short(Variant("extract only", None, STEPS, train=partial(fine_tuned, reason=False))),
+    short(variant("LEAR", lear()), steps=30),
+)
 EXPERIMENT = Experiment(
     name="lear_methods",
     title="LEAR: answers from extracts, compression and time on three sets",
     form="lear",
-    variants=(
-        Variant("full documents", None, measure=partial(measure_evidence, reads="documents")),
-        short(Variant("base", None)),
-        short(Variant("extract only", None, STEPS, train=partial(fine_tuned, reason=False))),
-        short(variant("LEAR", lear()), steps=30),
-    ),
+    variants=VARIANTS,
     columns=(
         *(f"EM +{count}" for count in NOISE),
         *(f"CR +{count}" for count in NOISE),
@@ -93,7 +94,8 @@ EXPERIMENT = Experiment(
     panels=(),
     base="committed",
     fresh=300,
-    notes="""
+    one_by_one=True,
+    notes=f"""
 An extractor reads a question with four documents and N documents about other people, and writes an
 extract. `EM +N` is the share of answerable questions that a generator answers correctly from the
 extract alone. The generator is the base model with greedy decoding. `CR +N` is the number of words
@@ -104,6 +106,8 @@ machine with other processes, so that small differences of the time are noise.
 "full documents" is the generator that reads the documents, without an extract. The extractors are
 the base model, which writes a rationale before its extract, a model that is fine-tuned to write the
 extract without a rationale, and LEAR.
+
+{steps_text(VARIANTS)}
 
 [The five papers](../../../docs/papers.md) compares these results with the claims of the paper.
 """,

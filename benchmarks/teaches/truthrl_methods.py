@@ -10,13 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiment import Experiment, Figures, Variant, main
+from experiment import Experiment, Figures, Variant, main, steps_text
 from supervised import fine_tune
 from truthrl import out_of_knowledge, reward
 
 STEPS = 30
 EXAMPLES = 480
 """Questions of a supervised training, as many as those of the GRPO runs."""
+EPOCHS = 3
+BATCH = 16
+SFT_STEPS = EXAMPLES * EPOCHS // BATCH
 VOTES = 16
 GROUPS = 60
 """Questions with `VOTES` responses each."""
@@ -44,7 +47,11 @@ def fine_tuned(start: Path, run: Any, *, knows_limits: bool) -> tuple[Any, Any]:
         response = TRUTHRL.write(each.person, answer, citation)
         rows.append({"prompt": TRUTHRL.row(each)["prompt"], "completion": response})
     model, tokenizer = load(start)
-    options = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "learning_rate": 2e-4}
+    options = {
+        "num_train_epochs": EPOCHS,
+        "per_device_train_batch_size": BATCH,
+        "learning_rate": 2e-4,
+    }
     return fine_tune(model, tokenizer, rows, run.seed, **options), tokenizer
 
 
@@ -110,20 +117,22 @@ def majority(samples: Sequence[Any]) -> Figures:
 
 
 def variant(name: str, reward: Any = None, **more: Any) -> Variant:
-    return Variant(name, reward, STEPS, measure=measure_settings, is_plotted=False, **more)
+    steps = SFT_STEPS if "train" in more else STEPS
+    return Variant(name, reward, steps, measure=measure_settings, is_plotted=False, **more)
 
 
+VARIANTS = (
+    variant("prompting"),
+    variant("SFT", train=partial(fine_tuned, knows_limits=False)),
+    variant("R-Tuning", train=partial(fine_tuned, knows_limits=True)),
+    variant("TruthRL, binary", reward("binary")),
+    variant("TruthRL", reward("ternary")),
+)
 EXPERIMENT = Experiment(
     name="truthrl_methods",
     title="TruthRL: baselines, majority votes and judges",
     form="truthrl",
-    variants=(
-        variant("prompting"),
-        variant("SFT", train=partial(fine_tuned, knows_limits=False)),
-        variant("R-Tuning", train=partial(fine_tuned, knows_limits=True)),
-        variant("TruthRL, binary", reward("binary")),
-        variant("TruthRL", reward("ternary")),
-    ),
+    variants=VARIANTS,
     columns=(
         "accuracy",
         "hallucination",
@@ -141,7 +150,7 @@ EXPERIMENT = Experiment(
     panels=(),
     base="committed",
     fresh=400,
-    notes="""
+    notes=f"""
 `prompting` is the base model. SFT fine-tunes it on gold answers, also of questions that no document
 answers. R-Tuning fine-tunes it to abstain on the questions that 16 samples of the base do not
 answer correctly. The supervised trainings use 480 questions for 3 epochs, and the GRPO runs 480
@@ -154,6 +163,8 @@ questions with 8 responses each.
   `truthfulness` is that under the exact match, which makes no errors in this world (Table 6).
 - The last four columns are those of the answer that most of 1 or 16 sampled responses have, for 60
   questions (Figure 2). Greedy responses are equal, so that they have no votes.
+
+{steps_text(VARIANTS)}
 
 [The five papers](../../../docs/papers.md) compares these results with the claims of the paper.
 """,

@@ -48,6 +48,7 @@ EXPERIMENT = Experiment(
     columns=("accuracy", "hallucination", "abstention", "truthfulness"),
     panels=(),
     base="committed",
+    more_bases=tuple(f"width-{width}" for width in WIDTHS if width != 96),
     fresh=400,
     notes="""
 The base models have hidden states of 64, 96 and 128 values. That of 96 values is the committed
