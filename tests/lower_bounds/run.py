@@ -72,7 +72,7 @@ def pin(requirement: Requirement) -> str:
 def make_environment(folder: Path, pins: list[str]) -> Path:
     """Return the Python of an environment with these versions. Create it if it is missing."""
     python, stamp = folder / "bin" / "python", folder / ".installed"
-    content = "\n".join(pins)
+    content = "\n".join([*pins, *TOOLS])
     if not stamp.is_file() or stamp.read_text() != content:
         stamp.unlink(missing_ok=True)
         run(sys.executable, "-m", "venv", "--clear", folder)
