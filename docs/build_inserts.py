@@ -114,33 +114,29 @@ def kappas(metric: str) -> str:
     return joined([f"{float(row.split('|')[7]):.2f}" for row in rows])
 
 
-CONTRASTIVE = {
-    "memory": ("E", "memory"),
-    "wrong": ("E", "wrong"),
-    "misread": ("E", "misread"),
-    "copied": ("E", "copied gold"),
-    "gated": ("R_CLR · accuracy, as in ctrl-rag", "not supported"),
-}
-"""The value of CTRL-RAG and the kind of responses of an insert."""
-
-
 def evidence(field: str) -> str:
-    """Return the least and the greatest AUC of a language model, as in ".52 to .57"."""
+    """Return the least and the greatest value of a language model, as in ".52 to .57"."""
+    sys.path.insert(0, str(DOCS.parent / "benchmarks"))
+    page = import_module("language_model.evidence_page")
     stored = json.loads(text_of(EVIDENCE))
-    if field in CONTRASTIVE:
-        name, kind = CONTRASTIVE[field]
-        forms = [prompt[form] for prompt in stored["contrastive"].values() for form in FORMS]
-        figures = [form["auc"][name][kind]["value"] for form in forms]
+    every = page.settings_of(stored)
+    contrastive = {
+        "memory": (page.EVIDENCE, "memory"),
+        "misread": (page.EVIDENCE, "misread"),
+        "copied": (page.EVIDENCE, "copied gold"),
+        "others": (page.EVIDENCE, page.ALL),
+        "accuracy": (page.ACCURACY, page.ALL),
+        "product": (page.GATED, page.ALL),
+    }
+    if field in contrastive:
+        figures = page.aucs(every, *contrastive[field])
+    elif field == "difference":
+        figures = [form["product minus accuracy"][page.ALL] for _, _, form in every]
     else:
         measures = [prompt[field] for prompt in stored["search"].values()]
-        figures = [
-            figure["value"] for each in measures for name, figure in each.items() if "," in name
-        ]
-    return " to ".join(f"{value:.2f}"[1:] for value in (min(figures), max(figures)))
-
-
-FORMS = ("short", "reasoned")
-"""The forms of the responses of CTRL-RAG that are measured."""
+        figures = [figure for each in measures for name, figure in each.items() if "," in name]
+    span: str = page.span(figures)
+    return span
 
 
 def trainers() -> list[str]:

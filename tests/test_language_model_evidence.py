@@ -112,6 +112,28 @@ def test_the_auc_is_that_of_all_pairs() -> None:
     assert (figure["yes"], figure["no"], figure["questions"]) == (3, 4, 4)
 
 
+def test_a_difference_of_aucs_is_paired() -> None:
+    labels = [True, False, True, False, True, False, False]
+    columns = ([3.0, 1.0, 2.0, 2.0, -1.0, 3.0, 0.5], [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])
+    first, second = (list(zip("aabbccd", each, labels, strict=True)) for each in columns)
+    figure = evidence_figures.difference(first, second)
+    one, other = evidence_figures.auc(first), evidence_figures.auc(second)
+    assert figure["value"] == pytest.approx(one["value"] - other["value"], abs=2e-4)
+    assert figure["low"] <= figure["value"] <= figure["high"]
+    same = evidence_figures.difference(first, first)
+    assert same["value"] == same["low"] == same["high"] == 0
+    assert one["low"] < one["high"]
+
+
+def test_a_wrong_response_with_the_right_answer_is_left_out(shared) -> None:
+    items = rows.contrastive_items(shared, "HotpotQA", "chat")
+    wrong = next(item for item in items if item.kind == "wrong")
+    assert evidence_figures.is_left_out(wrong, 1.0)
+    assert not evidence_figures.is_left_out(wrong, 0.0)
+    right = next(item for item in items if item.kind == "supported")
+    assert not evidence_figures.is_left_out(right, 1.0)
+
+
 def test_a_mean_counts_rows_and_resamples_questions() -> None:
     one = evidence_figures.mean([("a", 1.0), ("a", 0.0), ("a", 1.0)])
     assert one["value"] == one["low"] == one["high"] == pytest.approx(2 / 3, abs=1e-4)

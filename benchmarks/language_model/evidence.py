@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import random
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -214,6 +215,22 @@ def figures(shared: Path) -> dict[str, Any]:
     }
 
 
+def text_of(content: Mapping[str, Any]) -> str:
+    """Return JSON in which each innermost object is one line.
+
+    >>> print(text_of({"a": {"b": 1, "c": 2}}), end="")
+    {
+     "a": {"b": 1, "c": 2}
+    }
+    """
+    text = json.dumps(content, indent=1)
+    return re.sub(r"\{\s+([^{}]+?)\s+\}", lambda match: f"{{{_joined(match[1])}}}", text) + "\n"
+
+
+def _joined(text: str) -> str:
+    return re.sub(r"\n *", " ", text)
+
+
 def cpu() -> str:
     """Return the model of the processor and the number of cores."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
@@ -233,7 +250,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
             torch.set_num_threads(1)
             measure_all(options.shared)
-        FILE.write_text(json.dumps(figures(options.shared), indent=1) + "\n", "utf-8")
+        FILE.write_text(text_of(figures(options.shared)), "utf-8")
     page = evidence_page.page(json.loads(FILE.read_text("utf-8")))
     FILE.with_suffix(".md").write_text(page, "utf-8")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import mul
 from statistics import fmean, median
 from typing import Any
 
@@ -16,35 +17,35 @@ from language_model.rows import COPIED_ANSWER, FORMS, KINDS, REASONED, Item, con
 
 import rag_rewards as rr
 from rag_rewards.metrics.agreement import Labelled, ScoreCounts, figures
-from rag_rewards.metrics.intervals import Resampling, intervals_of
-from rag_rewards.rewards.contrastive import token_contributions
+from rag_rewards.metrics.intervals import Resampling, interval, intervals_of, resampled_weights
 
 RESAMPLING = Resampling(2_000, seed=0)
 OTHERS = tuple(KINDS)[1:]
 PROMPTS = ("chat", "plain")
 EVIDENCE = "E"
+MEAN = "E, mean over the documents"
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     EVIDENCE: ("evidential_contribution", {}),
-    "E, mean over the documents": ("evidential_contribution", {"loo": "mean"}),
+    MEAN: ("evidential_contribution", {"loo": "mean"}),
     "R_CLR (τ = 1, /√T)": ("clr", {}),
     "R_CLR, mean over the documents": ("clr", {"loo": "mean"}),
     "R_CLR without τ": ("clr", {"threshold": None}),
     "R_CLR without length norm": ("clr", {"length_norm": "none"}),
-    "R_CLR, /T": ("clr", {"length_norm": "linear"}),
-    "R_CLR without τ, /T": ("clr", {"threshold": None, "length_norm": "linear"}),
 }
 """The component and the settings of `ctrl-rag-clr` of each variant."""
 R_CLR = "R_CLR (τ = 1, /√T)"
 GATED = "R_CLR · accuracy, as in ctrl-rag"
-OF_ANSWER = "E of the tokens of the answer"
-ALL = "not supported"
-NO_COPIES = "not supported, without copied gold"
+ACCURACY = "accuracy alone"
+"""The component `accuracy` of `ctrl-rag`, which is also that of `rag-total`."""
+ALL = "others"
+NO_COPIES = "others without copied gold"
 FEW = ("memory", "wrong", "copied gold")
+COPIES = ("copied distractor", "copied gold")
 """The kinds of responses in tables of some of the questions."""
+NOT_RIGHT = ("wrong", "misread")
+"""The kinds of responses that are left out if their accuracy is 1."""
 DRAWS = 1
 """Draws of other results for the baseline `random` of igpo, whose default is 3."""
-LEAD = 4
-"""Tokens of "The answer is:", after which the answer begins in the form `short`."""
 GAINS = [
     (kind, baseline) for baseline in ("previous", "empty", "random") for kind in ("prob", "log")
 ]
@@ -94,6 +95,45 @@ def auc(rows: Iterable[tuple[Any, float, bool]]) -> Figure:
         "no": len(labels) - sum(labels),
         "questions": len(place),
     }
+
+
+def difference(
+    first: Sequence[tuple[Any, float, bool]], second: Sequence[tuple[Any, float, bool]]
+) -> Figure:
+    """Return the AUC of the first scores minus that of the second, on the same rows.
+
+    The rows are (question, score, label). A resample has the same weights for both.
+
+    >>> rows = [("a", 2.0, True), ("a", 1.0, False), ("b", 1.0, True), ("b", 1.0, False)]
+    >>> difference(rows, [(prompt, 0.0, label) for prompt, _, label in rows])["value"]
+    0.25
+    """
+    place = {prompt: i for i, prompt in enumerate(dict.fromkeys(row[0] for row in first))}
+    wins = [[0.0] * len(place) for _ in place]
+    yes, no = [0.0] * len(place), [0.0] * len(place)
+    pairs = list(zip(first, second, strict=True))
+    for a, b in pairs:
+        (yes if a[2] else no)[place[a[0]]] += 1
+        for c, d in pairs if a[2] else ():
+            if not c[2]:
+                wins[place[a[0]]][place[c[0]]] += _win(a[1], c[1]) - _win(b[1], d[1])
+
+    def value(weights: Sequence[float]) -> float | None:
+        count = _dot(yes, weights) * _dot(no, weights)
+        total = math.fsum(w * _dot(row, weights) for w, row in zip(weights, wins, strict=True) if w)
+        return total / count if count else None
+
+    ends = interval([value(each) for each in resampled_weights(len(place), RESAMPLING)])
+    low, high = ends or (None, None)
+    return rounded({"value": value([1.0] * len(place)), "low": low, "high": high})
+
+
+def _win(yes: float, no: float) -> float:
+    return (yes > no) + (yes == no) / 2
+
+
+def _dot(values: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(map(mul, values, weights))
 
 
 def mean(rows: Iterable[tuple[Any, float]]) -> Figure:
@@ -150,16 +190,20 @@ def part_of(score: rr.Score, name: str) -> float:
 
 def contrastive(items: Sequence[Item]) -> dict[str, Any]:
     """Return the figures of the responses with one prompt, by form."""
+    left_out = [item for item, each in _with_accuracy(items) if is_left_out(item, each)]
+    items = [item for item, each in _with_accuracy(items) if not is_left_out(item, each)]
     variants = {
         name: [part_of(each, part) for each in scores(rr.recipe("ctrl-rag-clr", settings), items)]
         for name, (part, settings) in VARIANTS.items()
     }
-    variants[GATED] = [
-        part_of(each, "clr") * part_of(each, "accuracy")
-        for each in scores(rr.recipe("ctrl-rag"), items)
-    ]
+    variants[ACCURACY] = [each for _, each in _with_accuracy(items)]
+    variants[GATED] = [a * b for a, b in zip(variants[R_CLR], variants[ACCURACY], strict=True)]
     result: dict[str, Any] = {
         "rows": _counts(items),
+        "left out": _counts(left_out),
+        "right copies": _counts(
+            item for item, each in _with_accuracy(items) if each and item.kind in COPIES
+        ),
         "data": {
             data: len({item.question for item in items if item.data == data})
             for data in _data(items)
@@ -171,12 +215,6 @@ def contrastive(items: Sequence[Item]) -> dict[str, Any]:
             name: [each for each in zip(items, values, strict=True) if each[0].form == form]
             for name, values in variants.items()
         }
-        if form == "short":
-            by_variant[OF_ANSWER] = [
-                (item, of_answer(item))
-                for item in items
-                if item.form == form and not item.kind.startswith("copied")
-            ]
         result[form] = _of_form(by_variant)
         result[form][COPIED_ANSWER] = {
             name: auc(
@@ -185,30 +223,37 @@ def contrastive(items: Sequence[Item]) -> dict[str, Any]:
                 if item.kind == COPIED_ANSWER or (item.kind, item.form) == ("supported", form)
                 if (item.data, item.question) in copied
             )
-            for name in (EVIDENCE, R_CLR, GATED)
+            for name in (EVIDENCE, R_CLR, GATED, ACCURACY)
             if copied
         }
     return result
 
 
-def of_answer(item: Item) -> float:
-    """Return the part of E that belongs to the tokens of the answer, in the form `short`."""
-    logprobs = item.rollout.logprobs
-    assert logprobs is not None
-    without = [values for values in logprobs.without.values() if values is not None]
-    return math.fsum(token_contributions(logprobs.full, without)[LEAD:])
+def _with_accuracy(items: Sequence[Item]) -> list[Scored]:
+    """Return rows with the accuracy of `ctrl-rag`."""
+    results = scores(rr.recipe("ctrl-rag"), items)
+    return [(item, part_of(each, "accuracy")) for item, each in zip(items, results, strict=True)]
+
+
+def is_left_out(item: Item, accuracy: float) -> bool:
+    """Return whether a response that should have a wrong answer still contains the right one."""
+    return item.kind in NOT_RIGHT and accuracy == 1
 
 
 def _of_form(variants: Mapping[str, Sequence[Scored]]) -> dict[str, Any]:
     evidence = variants[EVIDENCE]
     return {
         "auc": {name: _by_kind(rows) for name, rows in variants.items()},
+        "product minus accuracy": {
+            name: difference(*(_against(variants[each], kinds) for each in (GATED, ACCURACY)))
+            for name, kinds in {**POOLS, "memory": ("memory",)}.items()
+        },
         "by documents": {
             name: {
-                label: _by_kind([(item, v) for item, v in variants[name] if condition(item)], FEW)
+                label: _by_kind([(item, v) for item, v in variants[name] if condition(item)], kinds)
                 for label, condition in NUMBERS.items()
             }
-            for name in (EVIDENCE, "E, mean over the documents")
+            for name, kinds in ((EVIDENCE, FEW), (MEAN, ()))
         },
         "by question": {
             label: _by_kind([(item, v) for item, v in evidence if condition(item)], FEW)
@@ -218,7 +263,7 @@ def _of_form(variants: Mapping[str, Sequence[Scored]]) -> dict[str, Any]:
             data: _by_kind([(item, v) for item, v in evidence if item.data == data], FEW)
             for data in _data([item for item, _ in evidence])
         },
-        "within": {kind: within(evidence, kind) for kind in OTHERS},
+        "within": {kind: within(evidence, kind) for kind in OTHERS if kind != "memory"},
         "E": {
             kind: _distribution([v for item, v in evidence if item.kind == kind]) for kind in KINDS
         },
@@ -243,20 +288,27 @@ QUESTIONS: Mapping[str, Callable[[Item], bool]] = {
 }
 
 
+POOLS = {ALL: OTHERS, NO_COPIES: tuple(kind for kind in OTHERS if kind != "copied gold")}
+
+
 def _by_kind(rows: Sequence[Scored], kinds: Sequence[str] = OTHERS) -> dict[str, Figure]:
     """Return the AUC of supported responses against all others, and against each kind."""
     result = {}
-    pools = {ALL: OTHERS, NO_COPIES: tuple(kind for kind in OTHERS if kind != "copied gold")}
-    for name, against in (pools | {kind: (kind,) for kind in kinds}).items():
-        chosen = [
-            (question(item), value, item.kind == "supported")
-            for item, value in rows
-            if item.kind == "supported" or item.kind in against
-        ]
+    for name, against in (POOLS | {kind: (kind,) for kind in kinds}).items():
+        chosen = _against(rows, against)
         labels = {label for _, _, label in chosen}
         if len(labels) == 2:
             result[name] = auc(chosen)
     return result
+
+
+def _against(rows: Sequence[Scored], kinds: Sequence[str]) -> list[tuple[Any, float, bool]]:
+    """Return (question, value, label) of supported responses and of those of some kinds."""
+    return [
+        (question(item), value, item.kind == "supported")
+        for item, value in rows
+        if item.kind == "supported" or item.kind in kinds
+    ]
 
 
 def within(rows: Sequence[Scored], kind: str) -> Figure:

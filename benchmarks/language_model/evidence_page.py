@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from language_model import model
+from language_model.evidence_cells import cell, in_words, short, span, table
 from language_model.evidence_figures import (
+    ACCURACY,
     ALL,
     DRAWS,
     EVIDENCE,
     FEW,
     GATED,
+    MEAN,
     NO_COPIES,
-    OF_ANSWER,
     OTHERS,
     PROMPTS,
     R_CLR,
@@ -28,6 +30,8 @@ GOAL = 0.75
 """AUC of E below which the page says why and what to do."""
 LEAST = 5
 """Least number of questions in a row of a table."""
+Setting = tuple[str, str, Mapping[str, Any]]
+"""A prompt, a form and the figures of CTRL-RAG."""
 
 
 def page(stored: Mapping[str, Any]) -> str:
@@ -40,35 +44,8 @@ def page(stored: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def cell(figure: Figure | None) -> str:
-    """Return a value with its interval.
-
-    >>> cell({"value": 0.812, "low": 0.7, "high": 0.9}), cell(None)
-    ('.81 (.70 to .90)', '–')
-    """
-    if not figure or figure["value"] is None:
-        return "–"
-    if figure["low"] is None:
-        return short(figure["value"])
-    return f"{short(figure['value'])} ({short(figure['low'])} to {short(figure['high'])})"
-
-
-def short(value: float) -> str:
-    """Return a number with two digits, without a leading zero.
-
-    >>> short(0.5), short(1.0), short(-0.25)
-    ('.50', '1.00', '-.25')
-    """
-    return f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{value:.2f}"
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-def settings_of(stored: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """Return prompt, form and figures of CTRL-RAG."""
+def settings_of(stored: Mapping[str, Any]) -> list[Setting]:
+    """Return the settings in which CTRL-RAG is measured."""
     return [
         (prompt, form, stored["contrastive"][prompt][form])
         for form in FORMS
@@ -123,49 +100,50 @@ def summary(stored: Mapping[str, Any]) -> list[str]:
 def contrastive_summary(stored: Mapping[str, Any]) -> list[str]:
     """Return the headline of CTRL-RAG, and what E distinguishes."""
     every = settings_of(stored)
-    pooled = [figures["auc"][EVIDENCE][ALL] for _, _, figures in every]
-    low = sum(figure["value"] < GOAL for figure in pooled)
-    names = [f"{form}, {prompt}" for prompt, form, _ in every]
+    pools = [aucs(every, EVIDENCE, pool) for pool in (ALL, NO_COPIES)]
+    low, low_rest = (sum(figure["value"] < GOAL for figure in pool) for pool in pools)
     headline = "; ".join(
-        f"{name} {cell(figure)}" for name, figure in zip(names, pooled, strict=True)
+        f"{form}, {prompt} {cell(pooled)}, and {cell(rest)} without copied gold"
+        for (prompt, form, _), pooled, rest in zip(every, *pools, strict=True)
     )
-    goal = f"It is below {short(GOAL)} in {low} of these {len(pooled)} settings."
-    lines = [f"CTRL-RAG, AUC of E, supported responses against all others: {headline}. {goal}"]
+    lines = [
+        "CTRL-RAG, AUC of E, supported responses against all others, which include sentences that "
+        f"are copied from gold paragraphs, and without these: {headline}. It is below "
+        f"{short(GOAL)} in {low} of these {len(every)} settings, and without copied gold in "
+        f"{low_rest}."
+    ]
     for kind in OTHERS:
-        own = [figures["auc"][EVIDENCE][kind] for _, _, figures in every]
-        lines.append(f"E, supported against {kind}: {span(own)}. {in_words(own)}")
-    gated = [figures["auc"][GATED][ALL] for _, _, figures in every]
-    lines.append(
-        f"R_CLR multiplied by the accuracy, as `ctrl-rag` does before the scaling: {span(gated)} "
-        "against all others."
+        own = aucs(every, EVIDENCE, kind)
+        lines.append(f"E, supported against {head(kind)}: {span(own)}. {in_words(own)}")
+    return [*lines, product(every)]
+
+
+def product(every: Sequence[Setting]) -> str:
+    """Return whether R_CLR adds to the accuracy."""
+    pooled, memory = (
+        [f["product minus accuracy"][k] for _, _, f in every] for k in (ALL, "memory")
     )
-    return lines
-
-
-def span(figures: Sequence[Figure]) -> str:
-    """Return the least and the greatest value.
-
-    >>> span([{"value": 0.5}, {"value": 0.75}]), span([{"value": 0.5}])
-    ('.50 to .75', '.50')
-    """
-    ends = sorted(
-        {short(min(f["value"] for f in figures)), short(max(f["value"] for f in figures))}
+    each = "; ".join(
+        f"{form}, {prompt} {cell(figure)}"
+        for (prompt, form, _), figure in zip(every, pooled, strict=True)
     )
-    return " to ".join(ends)
+    return (
+        f"Accuracy alone, supported against all others: {span(aucs(every, ACCURACY, ALL))}. R_CLR "
+        f"multiplied by the accuracy: {span(aucs(every, GATED, ALL))}. Paired difference of the "
+        f"product from the accuracy: {each}. {in_words(pooled, 0)} Against {head('memory')} alone, "
+        f"the difference is {span(memory)}. {in_words(memory, 0)} Support within one "
+        "prompt is not measured here."
+    )
 
 
-def in_words(figures: Sequence[Figure]) -> str:
-    """Return in how many settings the interval is above, around and below chance.
+def aucs(every: Sequence[Setting], value: str, kind: str) -> list[Figure]:
+    """Return the AUC of a value against a kind of responses in each setting."""
+    return [figures["auc"][value][kind] for _, _, figures in every]
 
-    >>> in_words([{"low": 0.6, "high": 0.8}, {"low": 0.4, "high": 0.7}])
-    'The interval is above .5 in 1 of 2 settings, and contains it in 1.'
-    """
-    above = sum(figure["low"] > 0.5 for figure in figures)
-    below = sum(figure["high"] < 0.5 for figure in figures)
-    around = len(figures) - above - below
-    parts = [f"above .5 in {above} of {len(figures)} settings"]
-    parts += [f"below it in {below}"] * bool(below) + [f"contains it in {around}"] * bool(around)
-    return "The interval is " + ", and ".join(parts) + "."
+
+def head(kind: str) -> str:
+    """Return the name of a kind of responses, which says if they have another prompt."""
+    return "memory (other prompt)" if kind == "memory" else kind
 
 
 def search_summary(stored: Mapping[str, Any]) -> list[str]:
@@ -232,25 +210,44 @@ Each response but a copy has two forms:
 
 Questions, {questions}. Those of HotpotQA, MuSiQue and 2Wiki have their gold paragraphs and three
 distractors; those of NQ have one gold passage, and the passages of four other questions. In a
-training, all responses of a group have one prompt; responses from memory have another prompt
-here.""",
+training, all responses of a group have one prompt. Responses from memory have the text of the
+supported ones and another prompt: no group compares these two.
+
+{left_out(stored)}""",
         "## AUC of E, supported responses against the others\n\n" + by_kind(every, EVIDENCE),
         "## AUC of R_CLR, supported responses against the others\n\n"
         "Settings of the paper: minimum over the documents, τ = 1, division by √T.\n\n"
         + by_kind(every, R_CLR),
         "## Settings: minimum or mean, threshold, length normalization\n\n"
         "AUC of supported responses against all others together. In `ctrl-rag`, R_CLR is scaled "
-        "within the group and multiplied by the accuracy; the row with the accuracy has no "
-        "scaling.\n\n" + by_variant(every),
+        "within the group and multiplied by the accuracy; the row of the product has no scaling. "
+        "The accuracy is that of `ctrl-rag`, and of `rag-total` with `alpha=0 beta=1`. The last "
+        "row is paired: both values have the same resamples.\n\n" + by_variant(every),
         "## Number of supporting documents\n\nThe numbers belong to different data sets: 1 is NQ, "
-        "2 is mostly HotpotQA.\n\n" + by_documents(every),
+        "2 is mostly HotpotQA. E has the minimum over the documents unless the head names the "
+        "mean.\n\n" + by_documents(every),
         "## Values of E\n\nIn nats. τ is 1.\n\n" + distribution(every),
         why(stored, every),
     ]
 
 
-def by_kind(every: Sequence[tuple[str, str, Mapping[str, Any]]], variant: str) -> str:
-    heads = ("form", "prompt", f"all {ALL}", *OTHERS)
+def left_out(stored: Mapping[str, Any]) -> str:
+    """Return the numbers of wrong responses with accuracy 1, and of copies with it."""
+    figures = next(iter(stored["contrastive"].values()))  # the prompt has no effect on the accuracy
+    own, copies = (
+        ", ".join(f"{n} {name.replace(', ', ' (')})" for name, n in figures[key].items()) or "none"
+        for key in ("left out", "right copies")
+    )
+    return (
+        "Responses of the kinds wrong and misread whose accuracy is 1 are left out of all figures "
+        "about CTRL-RAG, because they still contain the right answer; with each prompt, these are "
+        f"{sum(figures['left out'].values())}: {own}. Copies with accuracy 1 are not left out: "
+        f"{copies}."
+    )
+
+
+def by_kind(every: Sequence[Setting], variant: str) -> str:
+    heads = ("form", "prompt", f"all {ALL}", *map(head, OTHERS))
     rows = [
         (form, prompt, *(cell(figures["auc"][variant].get(kind)) for kind in (ALL, *OTHERS)))
         for prompt, form, figures in every
@@ -258,31 +255,34 @@ def by_kind(every: Sequence[tuple[str, str, Mapping[str, Any]]], variant: str) -
     return table(heads, rows)
 
 
-def by_variant(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
+def by_variant(every: Sequence[Setting]) -> str:
     heads = ("value", *(f"{form}, {prompt}" for prompt, form, _ in every))
     rows = [
         (name, *(cell(figures["auc"].get(name, {}).get(ALL)) for _, _, figures in every))
-        for name in (*VARIANTS, GATED)
+        for name in (*VARIANTS, ACCURACY, GATED)
     ]
+    pairs = (cell(figures["product minus accuracy"][ALL]) for _, _, figures in every)
+    rows.append(("the product minus accuracy alone", *pairs))
     return table(heads, rows)
 
 
-def by_documents(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
-    heads = ("form", "prompt", "documents", "over them", "questions", f"all {ALL}", *FEW)
+def by_documents(every: Sequence[Setting]) -> str:
+    few = map(head, FEW)
+    heads = ("form", "prompt", "documents", "questions", f"all {ALL}", f"all {ALL}, mean", *few)
     rows = [
         (
-            *(form, prompt, number, name, figure[ALL]["questions"]),
-            *(cell(figure.get(kind)) for kind in (ALL, *FEW)),
+            *(form, prompt, number, figure[ALL]["questions"]),
+            *(cell(figure[ALL]), cell(figures["by documents"][MEAN][number][ALL])),
+            *(cell(figure.get(kind)) for kind in FEW),
         )
         for prompt, form, figures in every
-        for number in ("1", "2", "3 or more")
-        for name, key in (("minimum", EVIDENCE), ("mean", "E, mean over the documents"))
-        if (figure := figures["by documents"][key][number]) and (name == "minimum" or number != "1")
+        for number, figure in figures["by documents"][EVIDENCE].items()
+        if figure
     ]
     return table(heads, rows)
 
 
-def distribution(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
+def distribution(every: Sequence[Setting]) -> str:
     heads = ("form", "prompt", "response", "mean of E", "median of E", "E > τ", "rows")
     rows = [
         (
@@ -301,16 +301,11 @@ def distribution(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
     return table(heads, rows)
 
 
-def why(stored: Mapping[str, Any], every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
-    heads = ("form", "prompt", *OTHERS)
+def why(stored: Mapping[str, Any], every: Sequence[Setting]) -> str:
+    same_prompt = [kind for kind in OTHERS if kind != "memory"]
     within = [
-        (form, prompt, *(cell(figures["within"].get(kind)) for kind in OTHERS))
+        (form, prompt, *(cell(figures["within"].get(kind)) for kind in same_prompt))
         for prompt, form, figures in every
-    ]
-    answer = [
-        (prompt, *(cell(figures["auc"][OF_ANSWER].get(kind)) for kind in OTHERS[:3]))
-        for prompt, form, figures in every
-        if form == "short"
     ]
     parts_of = {
         key: [
@@ -327,15 +322,13 @@ def why(stored: Mapping[str, Any], every: Sequence[tuple[str, str, Mapping[str, 
         ]
         for key in ("by question", "by data")
     }
-    few = ("questions", f"all {ALL}", *FEW)
+    few = ("questions", f"all {ALL}", *map(head, FEW))
     parts = [
         f"## Why E is not better, and what to do\n\n{causes(every)}",
         advice(every),
-        "Within a question, which is what a group compares: share of questions whose supported "
-        "response has the greater E (equal values count one half).",
-        table(heads, within),
-        "AUC of the part of E that belongs to the tokens of the answer, form `short`:",
-        table(("prompt", *OTHERS[:3]), answer),
+        "Within a question and one prompt, which is what a group compares: share of questions "
+        "whose supported response has the greater E (equal values count one half).",
+        table(("form", "prompt", *same_prompt), within),
         f"AUC of E by kind of question, for kinds with {LEAST} questions or more:",
         table(("form", "prompt", "kind", *few), parts_of["by question"]),
         "AUC of E by data set:",
@@ -344,13 +337,13 @@ def why(stored: Mapping[str, Any], every: Sequence[tuple[str, str, Mapping[str, 
     return "\n\n".join(parts)
 
 
-def causes(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
+def causes(every: Sequence[Setting]) -> str:
     """Return what lowers the AUC of E, with the figures that show it."""
     rest = [figures["auc"][EVIDENCE][NO_COPIES] for _, _, figures in every]
     copies = [figures["E"]["copied gold"]["median"] for _, _, figures in every]
     right = [figures["E"]["supported"]["median"] for _, _, figures in every]
     memory = [figures["E"]["memory"]["above threshold"] for _, _, figures in every]
-    mean = [change(figures, "E, mean over the documents", EVIDENCE) for _, _, figures in every]
+    mean = [change(figures, MEAN, EVIDENCE) for _, _, figures in every]
     others = [
         change(figures, name, R_CLR)
         for _, _, figures in every
@@ -376,24 +369,34 @@ def change(figures: Mapping[str, Any], name: str, reference: str) -> float:
     return float(abs(figures["auc"][name][ALL]["value"] - figures["auc"][reference][ALL]["value"]))
 
 
-def advice(every: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
-    """Return what a user can do, with the figures of the alternative."""
-    gated = [figures["auc"][GATED][ALL] for _, _, figures in every]
-    memory = [figures["auc"][R_CLR]["memory"] for _, _, figures in every]
-    copies = [figures[COPIED_ANSWER][GATED] for _, _, figures in every if figures[COPIED_ANSWER]]
-    passes = "passes the accuracy too"
-    if copies:
-        passes += (
-            ": for supported responses against gold sentences that contain the answer, the AUC of "
-            f"the product is {span(copies)}"
-        )
+def advice(every: Sequence[Setting]) -> str:
+    """Return what a user can do, with the figures of the alternatives."""
+    below = [1 - figures["E"]["supported"]["above threshold"] for _, _, figures in every]
+    kinds = [
+        f"{name} {span(aucs(every, value, 'memory'))}"
+        for name, value in (("R_CLR", R_CLR), ("the product", GATED), ("accuracy alone", ACCURACY))
+    ]
+    copied = [figures[COPIED_ANSWER] for _, _, figures in every if figures[COPIED_ANSWER]]
+    copies = ""
+    if copied:
+        both = (span([each[value] for each in copied]) for value in (GATED, ACCURACY))
+        copies = (
+            " A gold sentence that contains the answer is right: supported responses against such "
+            "copies have the AUC {} with the product, and {} with accuracy alone."
+        ).format(*both)
     return f"""\
 What to do: do not train with R_CLR alone (`ctrl-rag-clr`) unless copies and wrong answers from the
-documents are acceptable. `ctrl-rag` multiplies R_CLR by the accuracy. R_CLR then has to distinguish
-right responses with support from right responses without it, for which its AUC is {span(memory)};
-the product has {span(gated)} against all others. A copy that contains the answer {passes}. The
-hardened profile reads the answer section alone. Measure E of your own policy on rows of this kind
-before a training."""
+documents are acceptable. Accuracy alone needs no model, and has {span(aucs(every, ACCURACY, ALL))}
+against all others; R_CLR multiplied by it has {span(aucs(every, GATED, ALL))}. Both are high by
+construction: wrong answers and all copies but a few have the accuracy 0. R_CLR can add to the
+accuracy only where both responses are right, which here is against memory: {"; ".join(kinds)}.
+R_CLR is 0 for {min(below):.0%} to {max(below):.0%} of the supported responses, whose E is not
+above τ, so that the product equals that of a wrong response.{copies}
+
+Nothing here measures support within one prompt. The text of a memory response is that of the
+supported one, so that both have the same E after the same prompt. A group has one prompt; whether
+R_CLR distinguishes a right response with support from one without it there is not known from these
+figures. Measure E of your own policy on rows of this kind before a training."""
 
 
 # --- igpo ----------------------------------------------------------------------------------------
