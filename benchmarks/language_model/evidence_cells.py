@@ -23,10 +23,11 @@ def cell(figure: Figure | None) -> str:
 def short(value: float) -> str:
     """Return a number with two digits, without a leading zero.
 
-    >>> short(0.5), short(1.0), short(-0.25)
-    ('.50', '1.00', '-.25')
+    >>> short(0.5), short(1.0), short(-0.25), short(0.994)
+    ('.50', '1.00', '-.25', '.99')
     """
-    return f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 0.995 else f"{value:.2f}"
+    text = f"{value:.2f}"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0") else text
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -85,7 +85,8 @@ scored through `rag_rewards.Scorer` and the named recipes.
 AUC is the probability that a response of the first kind has the greater value than one of the
 second kind; .5 is chance. In parentheses: the 95% bootstrap interval over questions,
 {RESAMPLING.resamples:,} resamples, seed {RESAMPLING.seed}. Prompts: `chat` is the prompt of the
-recipe in the chat template of the model; `plain` is `{plain}` without a chat template."""
+recipe in the chat template of the model; `plain` is `{plain}` without a chat template (for igpo:
+`Question: {{question}}\\nAnswer: `, whose results follow in the turns)."""
     if missing:
         text += f"\n\nNot complete, since the time did not suffice: {'; '.join(missing)}."
     return text
