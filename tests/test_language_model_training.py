@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from language_model import page, plan
 from language_model.forms import FORMS, Target, target
-from language_model.measures import by_question, difference, summary
+from language_model.measures import MEANINGS, by_question, difference, summary
 from language_model.questions import WORDS, Passage, Question, build, digest, questions, split
 from language_model.run import Unit, Workplace, identity, units
-from language_model.train import RESULTS, collect, estimate
+from language_model.train import RESULTS, collect, estimate, main
 
 GOLD = Passage("Ada", " ".join(["Words."] * 40) + " Ada likes the rose most.")
 OTHERS = [Passage(name, f"{name} likes the lily.") for name in ("Ben", "Cleo", "Dan")]
@@ -47,7 +48,22 @@ def test_an_unanswerable_question_has_no_document_with_its_answer(text, answer) 
     question = build(text, answer, [*OTHERS, GOLD])
     assert question
     assert question.supporting == ()
+    assert question.is_withheld == (text == WITHHELD)
     assert not any(f" {answer} " in f" {each} " for _, each in question.documents)
+
+
+@pytest.mark.parametrize(
+    ("answer", "holder", "is_answerable"),
+    [
+        ("January 8, 1891", Passage("Ada", "Ada came on 8 January 1891."), True),
+        ("rose", Passage("Rose", "Ada likes this flower."), False),
+    ],
+)
+def test_titles_and_both_orders_of_dates_contain_an_answer(answer, holder, is_answerable) -> None:
+    question = build(KEPT, answer, [holder, *OTHERS])
+    assert question
+    assert question.is_answerable == is_answerable
+    assert (holder.title in dict(question.documents)) == is_answerable
 
 
 def test_both_gold_passages_of_two_hops_support() -> None:
@@ -114,11 +130,32 @@ def test_a_target_of_each_form_is_measured_as_what_it_is(form) -> None:
     assert values["abstention"] == [None, abstained]
     assert values["citation precision"] == values["citation recall"] == [0.5, None]
     assert values["length"] == [5, 5]
+    assert set(values) <= set(MEANINGS)
     assert values.get("format", [1, 1]) == [1, 1]
     for name in ("relevance", "cited right"):
         assert values.get(name, [0.5, None]) == [0.5, None]
     if form.name == "rlcr":
         assert values["brier"] == pytest.approx([(0.01 + 0.49) / 2, (0.49 + 0.25) / 2])
+
+
+def test_each_right_statement_needs_its_citation() -> None:
+    texts = [
+        f"<think>Ada</think> <answer>Ada likes the rose {first}. The flower is the rose {second}."
+        "</answer>"
+        for first, second in (("[1]", "[1]"), ("[1]", ""), ("[2]", "[2]"))
+    ]
+    values = [by_question(FORMS["ground"], [FORMS["ground"].row(CAN)], [(t, 5)]) for t in texts]
+    assert [each["cited right"] for each in values] == [[1], [0], [0]]
+
+
+def test_a_wrong_target_is_not_the_answer() -> None:
+    import random
+
+    question = Question("Who?", "Ada", DOCUMENTS, (1,))
+    rng = random.Random(0)
+    wrong = [t for t in (target(question, rng) for _ in range(200)) if t.answer != "Ada"]
+    assert {t.answer for t in wrong} == {None, "Ben", "Cleo"}
+    assert all(t.answer or t.title != "Ada" for t in wrong)
 
 
 def test_targets_contain_right_answers_mistakes_and_abstentions() -> None:
@@ -156,6 +193,7 @@ def result(unit: Unit, value: float) -> dict:
         "sampled": figures,
         "primary": {name: [value] * 8 for name in unit.primary},
         "measuring seconds": 60,
+        "versions": {"trl": "1"},
         "machine": "processor, 2 cores, 1 threads",
         **(course | {"training seconds": 100} if unit.arm else {}),
         **({"warm-up": {"seconds": 30, "loss": 0.3}} if unit.kind == "before" else {}),
@@ -164,7 +202,7 @@ def result(unit: Unit, value: float) -> dict:
 
 def stored(values: dict[str, float]) -> dict:
     by_name = {unit.name: unit for unit in units()}
-    count = {"all": 3, "answerable": 2}
+    count = {"all": 3, "answerable": 2, "withheld": 1}
     return {
         "questions": {"training": count, "held-out": count},
         "versions": {"trl": "1"},
@@ -175,6 +213,7 @@ def stored(values: dict[str, float]) -> dict:
 def test_the_page_states_the_verdicts_of_the_intervals_and_what_is_missing() -> None:
     values = {"truthrl: before training": 0.5, "truthrl ternary, seed 0": 0.2}
     text = page.page(stored(values))
+    assert "1 of 2 seeds is finished" in text
     assert f"Finished: 2 of {len(units())} planned runs" in text
     assert "Missing: truthrl binary, seed 0" in text
     assert "- `truthrl ternary`: hallucination moved as expected from before" in text
@@ -184,6 +223,8 @@ def test_the_page_states_the_verdicts_of_the_intervals_and_what_is_missing() -> 
     assert "hallucination moved against the expectation from before" in text
     assert "against `truthrl binary`, it does not differ" in text
     assert "| truthrl ternary | hallucination (down) | 0.500 [0.500, 0.500] | 0.600" in text
+    values |= {"truthrl ternary, seed 1": 0.45}
+    assert "hallucination has no clear change (the seeds disagree)" in page.page(stored(values))
 
 
 def test_a_page_without_results_lists_all_runs_as_missing() -> None:
@@ -212,10 +253,26 @@ def test_the_committed_page_is_that_of_the_committed_results() -> None:
 
 def test_results_of_another_plan_are_missing(tmp_path, monkeypatch) -> None:
     place = Workplace(tmp_path, tmp_path)
+    vars(place)["split"] = ([CAN, CANNOT], [CAN])
     unit = units()[1]
     monkeypatch.setattr("language_model.train.RESULTS", tmp_path / "results.json")
     place.result(unit).write_text(json.dumps(result(unit, 0.5)))
     assert list(collect(place)["units"]) == [unit.name]
+    assert "Of the 1 unanswerable training questions, 0 had" in page.page(collect(place))
     assert f"for {len(units()) - 1} of {len(units())} units" in estimate(units()[1:], {})
-    monkeypatch.setattr(plan, "STEPS", plan.STEPS + 1)
-    assert collect(place)["units"] == {}
+    for name, value in (("plan.STEPS", plan.STEPS + 1), ("forms.RIGHT", 0.1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"language_model.{name}", value)
+            assert collect(place)["units"] == {}, name
+    for each in units():
+        before = identity(each)
+        with monkeypatch.context() as patch:
+            patch.setitem(FORMS, each.form.name, replace(each.form, instruction="Answer."))
+            assert identity(each) != before
+
+
+def test_unknown_units_are_an_error(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--only", "truthrl"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "truthrl: before training" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from language_model.questions import Question
+from language_model.questions import Question, contains
 
 import rag_rewards as rr
 from rag_rewards.prompts import LAYOUT, Prompt
@@ -141,8 +141,8 @@ abstentions of unanswerable questions, and responses that cite exactly the suppo
 def target(question: Question, rng: random.Random) -> Target:
     """Draw the content of a response for the warm-up, with the mistakes of the shares above.
 
-    A wrong answer is the title of a document. Form `rlcr` has no abstention, so that its response
-    is wrong instead. The confidence is drawn without regard to the answer.
+    A wrong answer is the title of a document without the answer. Form `rlcr` has no abstention, so
+    that its response is wrong instead. The confidence is drawn without regard to the answer.
     """
     confidence = rng.choice(CONFIDENCES)
     positions = range(1, len(question.documents) + 1)
@@ -154,7 +154,8 @@ def target(question: Question, rng: random.Random) -> Target:
     abstains = rng.random() < (ABSTAINS if question.is_answerable else ABSTAINS_UNANSWERABLE)
     if is_right:
         return Target(question.answer, cited, title, confidence)
+    titles = [each for each, _ in question.documents if not contains(each, question.answer)]
+    wrong = rng.choice(titles)
     if abstains:
-        return Target(None, (), title, confidence)
-    wrong = rng.choice([title for title, _ in question.documents])
+        return Target(None, (), wrong, confidence)
     return Target(wrong, cited, title, confidence)

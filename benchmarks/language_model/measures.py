@@ -1,19 +1,7 @@
 """Measure a policy on held-out questions.
 
 Each measure has one value per question, the mean over its responses, or None where it does not
-apply. All but the length and the Brier score are shares.
-
-accuracy                 answerable questions: the answer is right and no abstention
-hallucination            all questions: the answer is neither right nor an abstention
-abstention               unanswerable questions: the response abstains
-abstention (answerable)  answerable questions: the response abstains
-citation precision       answerable questions: cited documents that support; 0 without citations
-citation recall          answerable questions: supporting documents that are cited
-relevance                answerable questions, form `arena`: the list is exactly the support
-cited right              answerable questions, form `ground`: a right statement with right citations
-brier                    all questions, form `rlcr`: (right − confidence)², 1 without a confidence
-format                   the form of the recipe, where the recipe has a component of this name
-length                   tokens of a response
+apply. All but the length and the Brier score are shares. See MEANINGS.
 """
 
 from __future__ import annotations
@@ -36,6 +24,23 @@ from rag_rewards.text.citations import cited_labels, compiled
 from rag_rewards.text.refusal import is_refusal
 
 PerQuestion = dict[str, list[float | None]]
+MEANINGS = {
+    "accuracy": "answerable questions: the answer is right and no abstention",
+    "hallucination": "all questions: the answer is neither right nor an abstention",
+    "abstention": "unanswerable questions: the response abstains",
+    "abstention (answerable)": "answerable questions: the response abstains",
+    "citation precision": "answerable questions: share of the cited documents that support the "
+    "answer; 0 without citations",
+    "citation recall": "answerable questions: share of the supporting documents that are cited",
+    "relevance": "answerable questions, form `arena`: the list of relevant documents is exactly "
+    "that of the supporting ones",
+    "cited right": "answerable questions, form `ground`: a statement contains the answer, and each "
+    "statement with the answer cites supporting documents only, one of which contains it",
+    "brier": "all questions, form `rlcr`: (right − confidence)², 1 without a confidence",
+    "format": "the form of the recipe, where the recipe has a component of this name",
+    "length": "tokens of a response",
+}
+"""The meaning of each measure."""
 BATCH = 32
 """Responses that are generated together."""
 
@@ -104,7 +109,9 @@ def values_of(rollout: rr.Rollout, score: rr.Score, length: int) -> dict[str, fl
     if "relevance" in parts:
         values["relevance"] = float(parts["relevance"] == 1) if can else None
     if "exact_match" in parts:
-        values["cited right"] = float((parts["citation"] or 0) > 0) if can else None
+        # Each statement with the answer earns 0.5 for the match, and 0.5 or −0.5 for its citations.
+        match, citation = parts["exact_match"] or 0.0, parts["citation"] or 0.0
+        values["cited right"] = float(0 < match <= citation) if can else None
     if "confidence" in parts:
         stated = parts["confidence"]
         values["brier"] = 1.0 if stated is None else (is_right - stated) ** 2

@@ -8,9 +8,10 @@ from typing import Any
 
 from language_model import plan
 from language_model.forms import FORMS
-from language_model.measures import difference
+from language_model.measures import MEANINGS, difference
 from language_model.model import NOTE
 from language_model.plan import ARMS, Arm
+from language_model.questions import DOCUMENTS, WITHHELD, WORDS
 from language_model.run import Unit, units
 
 Units = Mapping[str, Any]
@@ -41,6 +42,9 @@ def page(stored: Mapping[str, Any], picture: str | None = None) -> str:
         "## The plan",
         plan_text(),
         plan_table(),
+        "## Labels and measures",
+        labels_text(stored),
+        table(["measure", "meaning"], [list(pair) for pair in MEANINGS.items()]),
     ]
     for form in FORMS:
         if form_units(finished, form):
@@ -102,6 +106,26 @@ def before_of(finished: Units, arm: Arm) -> list[Sequence[float | None]]:
     return [run["primary"][arm.primary]] if run else []
 
 
+def labels_text(stored: Mapping[str, Any]) -> str:
+    """Return how the labels of questions are made, with the numbers of questions."""
+    text = (
+        f"Each question has {DOCUMENTS} passages of at most {WORDS} words. It is answerable if one "
+        "of them contains its gold answer as words; dates and names may have another form. A "
+        "supporting document is a passage with the answer; where the data set names gold passages, "
+        "a further gold passage supports as well. These labels are made by comparing words, not by "
+        f"people. One of {WITHHELD} questions loses all passages with its answer, so that it is "
+        "unanswerable; for other unanswerable questions, the text of no retrieved passage contains "
+        "it."
+    )
+    for name, each in stored.get("questions", {}).items():
+        unanswerable = each["all"] - each["answerable"]
+        text += (
+            f" Of the {unanswerable} unanswerable {name} questions, {each['withheld']} had their "
+            "passages with the answer removed."
+        )
+    return text
+
+
 def comparison(finished: Units, arm: Arm) -> dict[str, list[float] | None]:
     """Return the primary measure after the training minus that before it and that of another arm.
 
@@ -140,31 +164,50 @@ EXPECTED = {1: "up", -1: "down", 0: "none expected"}
 
 
 def verdicts(finished: Units) -> str:
-    """Return one sentence for each arm that expects a change, from the intervals."""
-    return "\n".join(
-        f"- `{arm.name}`: {verdict(arm, comparison(finished, arm))}" for arm in ARMS if arm.expected
-    )
+    """Return one sentence for each arm that expects a change, from intervals and seeds."""
+    return "\n".join(f"- `{arm.name}`: {verdict(arm, finished)}" for arm in ARMS if arm.expected)
 
 
-def verdict(arm: Arm, differences: Mapping[str, list[float] | None]) -> str:
-    """Return what the intervals state about the primary measure of an arm."""
+def verdict(arm: Arm, finished: Units) -> str:
+    """Return what the intervals state about the primary measure of an arm.
+
+    A difference needs the same sign in all seeds. Each seed is compared with the values before the
+    training, and with the mean of the seeds of the other arm.
+    """
+    differences = comparison(finished, arm)
     if differences["before"] is None:
         return "not finished."
-    text = f"{arm.primary} {change(arm, differences['before'])} from before to after the training"
+    after, before = seeds_of(finished, arm), before_of(finished, arm)
+    text = (
+        f"{arm.primary} {change(arm, differences['before'], after, before)} from before to after "
+        "the training"
+    )
     if arm.compared:
         other = differences["other"]
+        others = [seeds_of(finished, each) for each in ARMS if each.name == arm.compared]
         text += (
             f"; its comparison with `{arm.compared}` is not finished"
             if other is None
-            else f"; against `{arm.compared}`, it {change(arm, other, 'is')}"
+            else f"; against `{arm.compared}`, it {change(arm, other, after, others[0], 'is')}"
         )
+    if len(after) < len(plan.SEEDS):
+        text += f"; {len(after)} of {len(plan.SEEDS)} seeds is finished, so this is preliminary"
     return text + "."
 
 
-def change(arm: Arm, interval: Sequence[float], verb: str = "moved") -> str:
+def change(
+    arm: Arm,
+    interval: Sequence[float],
+    after: Sequence[Sequence[float | None]],
+    before: Sequence[Sequence[float | None]],
+    verb: str = "moved",
+) -> str:
     _, low, high = interval
     if low <= 0 <= high:
         return "does not differ (the interval contains 0)"
+    seeds = [difference([each], before) or [0.0] for each in after]
+    if len({(each[0] > 0) - (each[0] < 0) for each in seeds}) > 1:
+        return "has no clear change (the seeds disagree)"
     words = ("moved as expected", "moved against the expectation")
     if verb == "is":
         words = ("differs as expected", "differs against the expectation")
@@ -181,7 +224,7 @@ def plan_text() -> str:
         f"constant learning rate {plan.LEARNING_RATE:g}; temperature {plan.TEMPERATURE:g}; "
         f"KL weight {plan.KL_WEIGHT:g}. Weights of 32 bits; the passes of the training are in "
         "bfloat16, the log-probabilities that `ctrl-rag` reads in 32 bits. Each form has a "
-        f"supervised warm-up on the training questions: {warm.epochs} epoch with {warm.responses} "
+        f"supervised warm-up on the training questions: {warm.epochs} epochs with {warm.responses} "
         f"responses to each question, {warm.batch} questions a step, learning rate "
         f"{warm.learning_rate:g}, with mistakes and abstentions. Both seeds of all arms with a "
         "form start from its warm-up (`before training`). The rows `model without warm-up` show "

@@ -3,9 +3,9 @@
 Sources in the folder of `--shared`: the passages that the rollouts of R1-Searcher retrieved for
 questions of HotpotQA and Bamboogle, and 69 rows of HotpotQA, 2Wiki and MuSiQue with gold and
 distractor passages. Each question gets three passages of at most 32 words. It is answerable if one
-of them contains a gold answer as words. One question of four loses its passages with the answer, so
-that enough questions are unanswerable. Yes/no questions are left out because no passage contains
-"yes" as an answer.
+of them contains a gold answer as words, with dates in any order. One question of four loses its
+passages with the answer, so that enough questions are unanswerable. Yes/no questions are left out
+because no passage contains "yes" as an answer.
 
 All choices depend on the texts alone, so that equal files give equal questions.
 """
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rag_rewards.matching.mentions import mentioned_answers
 from rag_rewards.text.normalize import squad
 
 DOCUMENTS = 3
@@ -49,15 +50,17 @@ class Passage:
 class Question:
     """A question with its documents.
 
-    documents   pairs (title, text)
-    supporting  positions of the documents that support the answer, from 1; empty if no document
-                contains the answer
+    documents    pairs (title, text)
+    supporting   positions of the documents that support the answer, from 1; empty if no document
+                 contains the answer
+    is_withheld  whether its passages with the answer were removed
     """
 
     text: str
     answer: str
     documents: tuple[tuple[str, str], ...] = field(repr=False)
     supporting: tuple[int, ...]
+    is_withheld: bool = False
 
     @property
     def digest(self) -> str:
@@ -166,17 +169,19 @@ def build(text: str, answer: str, passages: Sequence[Passage]) -> Question | Non
 
     An answerable question keeps the passage with its answer that shares most words with the
     question, a further gold passage if there is one, and passages that do not contain the answer.
-    An unanswerable one keeps the passages that share most words with it. A question with gold
+    An unanswerable one keeps the passages that share most words with it. A passage with the answer
+    in its title alone is left out, because it makes the label doubtful. A question with gold
     passages, none of which contains the answer, is left out: its label would be wrong.
     """
     if len(passages) < DOCUMENTS or squad(answer) in ("", "yes", "no"):
         return None
     ranked = sorted(passages, key=lambda p: -overlap(text, f"{p.title} {p.text}"))
     holders = [p for p in ranked if contains(p.text, answer) and p.is_gold is not False]
-    others = [p for p in ranked if not contains(p.text, answer)]
+    others = [p for p in ranked if not contains(f"{p.title}\n{p.text}", answer)]
     if not holders and any(p.is_gold for p in passages):
         return None
-    if int(digest(text), 16) // HELD_OUT % WITHHELD == 0:
+    is_withheld = bool(holders) and int(digest(text), 16) // HELD_OUT % WITHHELD == 0
+    if is_withheld:
         holders = []
     gold = [p for p in others if p.is_gold]
     rest = [p for p in others if not p.is_gold]
@@ -186,12 +191,18 @@ def build(text: str, answer: str, passages: Sequence[Passage]) -> Question | Non
     chosen.sort(key=lambda p: digest(f"{text} {p.title} {p.text}"))
     support = [i for i, p in enumerate(chosen, 1) if holders and (p is holders[0] or p in gold)]
     documents = tuple((p.title, window(text, answer, p.text)) for p in chosen)
-    return Question(text, answer, documents, tuple(support))
+    return Question(text, answer, documents, tuple(support), is_withheld)
 
 
 def contains(text: str, answer: str) -> bool:
-    """Return whether a text contains an answer as words, in the form of SQuAD."""
-    return f" {squad(answer)} " in f" {squad(text)} "
+    """Return whether a text contains an answer as words, as a name or a date in another form.
+
+    >>> contains("Born on 8 January 1891.", "January 8, 1891"), contains("Rosetta", "Rose")
+    (True, False)
+    """
+    if f" {squad(answer)} " in f" {squad(text)} ":
+        return True
+    return all(mentioned_answers(text, [answer]))
 
 
 def overlap(question: str, text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +21,15 @@ from language_model.measures import measure, summary
 from language_model.plan import ARMS, Arm
 from language_model.questions import Question, digest_of, questions, split
 from language_model.shared_prompt import trainer_class
+from language_model.warmup import identity as warm_up_identity
 from language_model.warmup import warmed_up
+
+_DOCUMENTS = (("Ada", "Ada likes the rose."), ("Ben", "Ben likes tea."), ("Cleo", "Cleo sings."))
+SPECIMENS = (
+    Question("Which flower does Ada like?", "rose", _DOCUMENTS, (1,)),
+    Question("Which flower does Dan like?", "lily", _DOCUMENTS, ()),
+)
+"""Made-up questions whose prompts and responses show what the form of a unit writes."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +105,15 @@ class Workplace:
 
 
 def identity(unit: Unit) -> str:
-    """Return a digest of the parts of the plan that the result of a unit depends on."""
-    plain: list[Any] = [plan.QUESTIONS, plan.SAMPLES, unit.primary]
+    """Return a digest of the parts of the plan that the result of a unit depends on.
+
+    The texts of a form are those for SPECIMENS, so that the digest needs no data.
+    """
+    form = unit.form
+    plain: list[Any] = [plan.QUESTIONS, plan.SAMPLES, unit.primary, language_model.WEIGHTS_DIGEST]
+    plain += [form.correct, form.tokens, form.abstains, [form.row(q) for q in SPECIMENS]]
     if unit.kind != "model":
-        plain.append(asdict(plan.WARM_UP))
+        plain.append(warm_up_identity(form, SPECIMENS))
     if unit.arm:
         plain += [asdict(unit.arm), plan.STEPS, plan.PROMPTS, plan.GROUP]
         plain += [plan.LEARNING_RATE, plan.TEMPERATURE, plan.KL_WEIGHT]
@@ -139,8 +153,6 @@ def trained(unit: Unit, arm: Arm, start: Path, place: Workplace) -> tuple[Any, A
     The folder of the arm contains a checkpoint and the course. It is left there, so that an
     interrupted measurement does not repeat the training.
     """
-    from transformers.trainer_utils import get_last_checkpoint
-
     folder = place.result(unit).with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     training, held_out = place.split
@@ -148,7 +160,7 @@ def trained(unit: Unit, arm: Arm, start: Path, place: Workplace) -> tuple[Any, A
     course = Course(folder / "course.json")
     callbacks = [curve(unit.form, arm.primary, held_out, course), clock(course)]
     trainer = trainer_of(arm, unit.form, start, folder, rows, unit.seed, callbacks)
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     logs = [each for each in trainer.state.log_history if "reward" in each]
     seconds = [each for _, each in course.values("seconds")]
     result = {
@@ -158,6 +170,22 @@ def trained(unit: Unit, arm: Arm, start: Path, place: Workplace) -> tuple[Any, A
         "training seconds": round(sum(seconds)),
     }
     return trainer.model, trainer.processing_class, result
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Return the last complete checkpoint. Delete the ones that an interruption left incomplete.
+
+    The trainer writes `trainer_state.json` last.
+    """
+    from transformers.trainer_utils import get_last_checkpoint
+
+    for checkpoint in folder.glob("checkpoint-*"):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            shutil.rmtree(checkpoint)
+    last: str | None = get_last_checkpoint(str(folder))
+    return last
 
 
 def rows_of(arm: Arm, form: Form, training: Sequence[Question], seed: int) -> list[dict[str, Any]]:

@@ -127,17 +127,27 @@ def trainer_class() -> Any:
     """Return a GRPOTrainer with one pass over the prompt of a group."""
     import torch
     from trl import GRPOTrainer
-    from trl.trainer.utils import selective_log_softmax
+    from trl.trainer.utils import entropy_from_logits, selective_log_softmax
 
     class SharedPromptTrainer(GRPOTrainer):  # type: ignore[misc]
         """GRPOTrainer that passes the prompt of a group through the model once.
 
-        Its temperature must be 1.
+        Raises ValueError if its temperature is not 1, or if the prompts are no whole groups.
         """
 
         _copy: Any = None
 
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            if self.temperature != 1:
+                raise ValueError(f"temperature is {self.temperature}: set it to 1")
+
         def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> Any:
+            if len(prompt_ids) % self.num_generations:
+                raise ValueError(
+                    f"the number of prompts ({len(prompt_ids)}) is not a multiple of the group "
+                    f"size ({self.num_generations}): choose a batch size that is one"
+                )
             if self._copy is None:
                 self._copy = copy_of(self.model)
             self._copy.load_state_dict(self.model.state_dict())
@@ -166,8 +176,8 @@ def trainer_class() -> Any:
             logits = logits.float()
             entropies = None
             if compute_entropy:
-                with torch.no_grad():
-                    entropies = torch.distributions.Categorical(logits=logits).entropy()
+                with torch.no_grad():  # in parts, so that the memory stays small
+                    entropies = entropy_from_logits(logits)
             return selective_log_softmax(logits, responses), entropies, None
 
     return SharedPromptTrainer

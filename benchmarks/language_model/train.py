@@ -25,7 +25,7 @@ from language_model import page, plan  # noqa: E402
 from language_model.run import Unit, Workplace, identity, run, units  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "language_model_training.json"
-SECONDS = {"step": 30.0, "measuring": 300.0, "warm-up": 450.0}
+SECONDS = {"step": 30.0, "measuring": 300.0, "warm-up": 1650.0}
 """Processor seconds of one thread in a pilot, for estimates before there are results."""
 
 
@@ -46,6 +46,9 @@ def main() -> int:
     options.add_argument("--estimate", action="store_true", help="list missing units with hours")
     options.add_argument("--page", action="store_true", help="write the page without runs")
     arguments = options.parse_args()
+    names = [unit.name for unit in units()]
+    if unknown := [name for name in arguments.only or () if name not in names]:
+        options.error(f"--only: unknown units {unknown}; the units are: {'; '.join(names)}")
     place = Workplace(arguments.shared, arguments.build)
     stored = collect(place)
     missing = [unit for unit in units() if unit.name not in stored["units"]]
@@ -66,7 +69,8 @@ def run_and_store(unit: Unit, place: Workplace, threads: int) -> None:
 
     torch.set_num_threads(threads)
     print(f"{unit.name}: {unit.file_name}", flush=True)
-    result = run(unit, place) | {"machine": machine(threads)}
+    versions = {name: version(name) for name in ("torch", "transformers", "trl")}
+    result = run(unit, place) | {"machine": machine(threads), "versions": versions}
     file = place.result(unit)
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
@@ -74,13 +78,7 @@ def run_and_store(unit: Unit, place: Workplace, threads: int) -> None:
     part.replace(file)
     for optimizer in file.with_suffix("").glob("checkpoint-*/optimizer.pt"):
         optimizer.unlink()  # 1 GB; the weights stay for further measures
-    stored = collect(place)
-    training, held_out = place.split
-    stored["questions"] = {
-        name: {"all": len(part), "answerable": sum(q.is_answerable for q in part)}
-        for name, part in (("training", training), ("held-out", held_out))
-    }
-    stored["versions"] = {name: version(name) for name in ("torch", "transformers", "trl")}
+    stored = collect(place) | {"questions": counts(place)}
     lines = (f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in stored["units"].items())
     head = (
         f" {json.dumps(name)}: {json.dumps(stored[name])}" for name in ("questions", "versions")
@@ -88,6 +86,18 @@ def run_and_store(unit: Unit, place: Workplace, threads: int) -> None:
     text = ",\n".join([*head, ' "units": {\n' + ",\n".join(lines) + "\n }"])
     RESULTS.write_text(f"{{\n{text}\n}}\n", "utf-8")
     page.write(stored, RESULTS)
+
+
+def counts(place: Workplace) -> dict[str, dict[str, int]]:
+    """Return the numbers of training and held-out questions."""
+    return {
+        name: {
+            "all": len(part),
+            "answerable": sum(q.is_answerable for q in part),
+            "withheld": sum(q.is_withheld for q in part),
+        }
+        for name, part in zip(("training", "held-out"), place.split, strict=True)
+    }
 
 
 def collect(place: Workplace) -> dict[str, Any]:
@@ -104,6 +114,14 @@ def collect(place: Workplace) -> dict[str, Any]:
         result = json.loads(file.read_text("utf-8")) if file.exists() else before.get(unit.name)
         if result and result["plan"] == identity(unit):
             stored["units"][unit.name] = result
+    if stored["units"]:
+        stored.setdefault("questions", counts(place))
+        pairs = {pair for each in stored["units"].values() for pair in each["versions"].items()}
+        names = sorted({name for name, _ in pairs})
+        stored["versions"] = {
+            name: " and ".join(sorted(number for own, number in pairs if own == name))
+            for name in names
+        }
     return stored
 
 

@@ -92,6 +92,24 @@ def test_every_arm_trains_and_measures_its_primary_measure(arm, start, small, tm
     assert len(values[arm.primary]) == len(QUESTIONS)
 
 
+def test_log_probabilities_and_entropies_are_those_of_the_trainer(start, small, tmp_path) -> None:
+    arm = ARMS[0]
+    rows = run.rows_of(arm, FORMS[arm.form], QUESTIONS, 0)
+    options = {"bf16": False, "temperature": 1.0}
+    trainer = run.trainer_of(arm, FORMS[arm.form], start, tmp_path, rows, 0, **options)
+    ids, mask = shared_prompt.padded([[5, 6, 7, 8, 11, 12, 2], [9, 10, 13, 14, 2]] * 2, 2)
+    ids[2:, -1] = 15
+    own, parent = (
+        each._get_per_token_logps_and_entropies(trainer.model, ids, mask, 3, compute_entropy=True)
+        for each in (trainer, super(type(trainer), trainer))
+    )
+    torch.testing.assert_close(own[:2], parent[:2], atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="group size"):
+        trainer._generate_single_turn([[5]] * (plan.GROUP + 1))
+    with pytest.raises(ValueError, match="temperature"):
+        run.trainer_of(arm, FORMS[arm.form], start, tmp_path, rows, 0, temperature=0.5)
+
+
 def test_an_interrupted_training_ends_like_another(start, small, tmp_path, monkeypatch) -> None:
     from transformers import TrainerCallback
 
@@ -112,6 +130,9 @@ def test_an_interrupted_training_ends_like_another(start, small, tmp_path, monke
                 patch.setattr(run, "clock", lambda course: Interrupt())
                 with pytest.raises(KeyboardInterrupt):
                     run.trained(unit, arm, start, place)
+            partial = place.result(unit).with_suffix("") / "checkpoint-3"
+            partial.mkdir()
+            (partial / "model.safetensors").write_bytes(b"0")
         results.append(run.trained(unit, arm, start, place))
     (whole, _, first), (resumed, _, second) = results
     for name, value in whole.state_dict().items():
