@@ -41,6 +41,17 @@ def machine() -> str:
     )
 
 
+def processor() -> str:
+    """Return the model of the CPU and the number of cores, as far as the system names them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    name = next(names, "") or platform.processor() or platform.machine() or "unknown CPU"
+    return f"{name}, {os.cpu_count()} cores"
+
+
 def place(folder: Path | None) -> str:
     """Return where the files of a folder are."""
     in_memory = folder is not None and Path("/dev/shm") in (folder, *folder.parents)  # noqa: S108

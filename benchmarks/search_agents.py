@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from harness import processor
 from tiny_search.arms import SETTINGS, Arm, arm
 from tiny_search.page import Runs, cell, figures_of, page
 
@@ -54,6 +54,7 @@ def run(arm: Arm, name: str, seed: int) -> dict[str, Any]:
     )
 
     torch.set_num_threads(1)
+    machine = processor()
     setting = SETTINGS[name]
     steps, recall, kind = setting.steps, setting.recall, setting.base
     start = base(seed, BUILD / "tiny-world" / f"search-{kind}-{seed}", kind)
@@ -73,7 +74,8 @@ def run(arm: Arm, name: str, seed: int) -> dict[str, Any]:
         "points": curve.points,
         "final": measure(trainer.model, trainer.processing_class, fresh, f"fresh {seed}"),
         "dead groups": dead_groups(trainer.state.log_history),
-        "machine": machine(),
+        "machine": machine,
+        "device": str(trainer.accelerator.device),
         "versions": versions(),
     }
 
@@ -81,12 +83,6 @@ def run(arm: Arm, name: str, seed: int) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     names = ("torch", "transformers", "trl")
     return {name: version(name) for name in names} | {"Python": platform.python_version()}
-
-
-def machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    name = next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    return f"{name}, {os.cpu_count()} cores"
 
 
 def file_of(arm: str, name: str, seed: int) -> Path:
@@ -133,8 +129,8 @@ def collect(name: str, seeds: Sequence[int]) -> dict[str, list[dict[str, Any]]]:
     return runs
 
 
-def store(stored: Mapping[str, Any]) -> None:
-    """Write the figures that the page and the pictures need, one run per line."""
+def text_of(stored: Mapping[str, Any]) -> str:
+    """Return the figures that the page and the pictures need as JSON, one run per line."""
     sections = []
     for kind, runs in stored["runs"].items():
         lines = []
@@ -144,15 +140,14 @@ def store(stored: Mapping[str, Any]) -> None:
         body = ",\n".join(lines)
         sections.append(f'  "{kind}": {{\n{body}\n  }}')
     body = ",\n".join(sections)
-    text = f'{{\n "versions": {json.dumps(stored["versions"])},\n "runs": {{\n{body}\n }}\n}}\n'
-    FILE.write_text(text, "utf-8")
+    return f'{{\n "versions": {json.dumps(stored["versions"])},\n "runs": {{\n{body}\n }}\n}}\n'
 
 
 def essential(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run with rounded values."""
     points = [[step, rounded(measures)] for step, measures in result["points"]]
     dead = [round(value, 4) for value in result["dead groups"]]
-    names = ("seed", "steps", "seconds", "machine")
+    names = ("seed", "steps", "seconds", "machine", "device")
     plain = {name: result[name] for name in names if name in result}
     return {**plain, "final": rounded(result["final"]), "points": points, "dead groups": dead}
 
@@ -201,9 +196,11 @@ def main() -> int:
             if runs := collect(name, options.seeds):
                 stored["runs"][name] = runs
                 stored["versions"][name] = next(iter(runs.values()))[0]["versions"]
-        store(stored)
-        stored = json.loads(FILE.read_text("utf-8"))
-    text = page(stored)
+    figures = text_of(stored)
+    stored = json.loads(figures)
+    text = page(stored)  # before any file is written, because it raises for incomplete runs
+    if not options.page:
+        FILE.write_text(figures, "utf-8")
     FILE.with_suffix(".md").write_text(text, "utf-8")
     for name, runs in stored["runs"].items():
         picture(name, runs)

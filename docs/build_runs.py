@@ -26,6 +26,7 @@ PAGE = Path(__file__).with_name("what-was-run.md")
 RESULTS = ROOT / "benchmarks" / "results"
 _VERSIONS = re.compile(r"Versions: (.*?Python [\d.]+)")
 _TIMES = re.compile(r"[Ee]ach training took (\d+) to (\d+) s")
+_GPU = re.compile(r"\b(?:NVIDIA|GPU|CUDA)\b", re.IGNORECASE)
 _RUN = re.compile(r"^- (?!base,).*, seed \d+: ", re.MULTILINE)
 
 
@@ -36,6 +37,7 @@ class Trainings:
     versions  the packages, such as `{"torch": "2.13.0+cpu"}`
     hours     their time, as text
     machines  the machines, where the file names them
+    gpus      how many trainings have a stored device or machine that is a GPU
     """
 
     file: Path
@@ -44,11 +46,7 @@ class Trainings:
     hours: str
     versions: dict[str, str]
     machines: tuple[str, ...] = ()
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether torch was built for GPUs."""
-        return not all(each.endswith("+cpu") for each in self.versions["torch"].split(" and "))
+    gpus: int = 0
 
 
 @cache
@@ -74,7 +72,8 @@ def _trainings(page: Path) -> Trainings | None:
         versions = versions_of(content)
         if runs and "torch" not in versions:
             raise ValueError(f"{stored.name}: add the version of torch to 'versions'")
-        found = Trainings(page, title, len(runs), hours, versions, machines)
+        gpus = sum(map(on_gpu, runs))
+        found = Trainings(page, title, len(runs), hours, versions, machines, gpus)
     elif match := _VERSIONS.search(" ".join(text.split())):
         versions = dict(part.rsplit(" ", 1) for part in match[1].split(", "))
         times = _TIMES.search(text)
@@ -106,6 +105,17 @@ def runs_of(content: Any) -> Iterator[dict[str, Any]]:
     if isinstance(content, list):
         for each in content:
             yield from runs_of(each)
+
+
+def on_gpu(run: dict[str, Any]) -> bool:
+    """Return whether the stored device of a training, or else its machine, is a GPU.
+
+    >>> on_gpu({"device": "cuda:0"}), on_gpu({"device": "cpu"}), on_gpu({"machine": "NVIDIA H100"})
+    (True, False, True)
+    """
+    if "device" in run:
+        return not str(run["device"]).startswith("cpu")
+    return _GPU.search(str(run.get("machine", ""))) is not None
 
 
 def seconds_of(run: dict[str, Any]) -> float:
@@ -146,13 +156,13 @@ def row_of(name: str, trainer: Trainer) -> tuple[object, ...]:
     count = len(tests_of(name))
     tests = f"{count} tests in {trainer.versioned.rpartition(' ')[2]}"
     full = f"{sum(each.count for each in done)} trainings" if done else "no"
-    on_gpu = sum(each.count for each in done if each.on_gpu)
+    gpus = sum(each.gpus for each in done)
     return (
         f"[{trainer.title}]({name}.md)",
         tests if count and trainer.environment else "no: tests with stand-ins",
         step_of(name),
         full,
-        f"{on_gpu} trainings" if on_gpu else "never",
+        f"{gpus} trainings" if gpus else "never",
     )
 
 
@@ -170,7 +180,7 @@ def page() -> str:
     done = trainings()
     texts = {
         "trainers": table(head, [row_of(*item) for item in TRAINERS.items()]),
-        "gpu": gpu([each for each in done if each.on_gpu], sum(each.count for each in done)),
+        "gpu": gpu(sum(each.gpus for each in done), sum(each.count for each in done)),
         "trainings": table(
             ("results", "trainings", "hours", "machine", "versions"),
             [
@@ -188,11 +198,11 @@ def page() -> str:
     return filled_by_name(PAGE, texts)
 
 
-def gpu(on_gpus: list[Trainings], total: int) -> str:
+def gpu(gpus: int, total: int) -> str:
     """Return the sentence about GPUs."""
-    if not on_gpus:
-        return f"All {total} trainings ran on CPUs, and none on a GPU."
-    return f"{sum(each.count for each in on_gpus)} of {total} trainings ran with torch for GPUs."
+    if not gpus:
+        return f"No stored device or machine of the {total} trainings is a GPU."
+    return f"The stored device or machine of {gpus} of {total} trainings is a GPU."
 
 
 if __name__ == "__main__":

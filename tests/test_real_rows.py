@@ -37,29 +37,39 @@ VARIANTS = {name: partial(recipe, name) for name in RECIPES} | {
     "truthrl reasoning": partial(recipe, "truthrl", {"reasoning.combine": "multiplicative"}),
 }
 
+SLOW = {"binary-rar"}  # more than a minute for all responses to all rows
 NOT_HARDENED = {"ground-grpo semantic"}  # the hardened profile rejects refusal.matcher=semantic
+ALL_ROWS = [
+    pytest.param(each, 9, marks=pytest.mark.slow) for each in sorted(VARIANTS.keys() - SLOW)
+]
 
 
-@pytest.mark.parametrize("variant", sorted(VARIANTS))
-def test_real_rows_score(shared, variant):
-    """Up to nine rows of each data set, so that each kind of response occurs in each set.
+@pytest.mark.parametrize(
+    ("variant", "most"), [*((each, 3) for each in sorted(VARIANTS)), *ALL_ROWS]
+)
+def test_real_rows_score(shared, variant, most):
+    """Up to nine rows of each set with three responses in turn, under both profiles.
 
-    The golden scores contain all rows with the evidence of the rules.
+    A slow test scores all nine responses to all rows, under the default profile, and leaves out
+    the recipes of `SLOW`.
+    The golden scores of the recipes contain all rows with the evidence of the rules, and three of
+    the nine responses to each row of a set with more than nine rows.
     """
-    for hardened in (False, True)[: 1 if variant in NOT_HARDENED else 2]:
+    for hardened in (False, True)[: 1 if most == 9 or variant in NOT_HARDENED else 2]:
         scheme = VARIANTS[variant](hardened=hardened)
         for source in SOURCES:
-            rollouts = list(rollouts_of(source, shared, scheme, variant))
+            rollouts = list(rollouts_of(source, shared, scheme, variant, most))
             scores = scheme(with_group_evidence(scheme, rollouts))
             assert len(scores) == len(rollouts) > 0, source
             for rollout, score in zip(rollouts, scores, strict=True):
                 check(scheme, rollout, score)
 
 
-def rollouts_of(source, shared, scheme, variant):
-    """Yield rows of a data set: few rows with each response, many rows with three in turn."""
+def rollouts_of(source, shared, scheme, variant, most):
+    """Yield rows of a data set: few rows with each response, many rows with `most` in turn."""
     rows = list(source(shared / "data"))
-    rows = rows[:: -(-len(rows) // 9)]
+    if most < 9:
+        rows = rows[:: -(-len(rows) // 9)]
     for i, row in enumerate(rows):
         if variant == "ground-grpo-stage1" and not row["answerable"]:
             continue  # stage 1 scores answerable rows only
@@ -67,7 +77,7 @@ def rollouts_of(source, shared, scheme, variant):
             continue  # a data error there
         texts = list(responses(row).items())
         if len(rows) > 3:
-            texts = [texts[(3 * i + k) % len(texts)] for k in range(3)]
+            texts = [texts[(3 * i + k) % len(texts)] for k in range(most)]
         for kind, text in texts:
             gold = row | INVENTED_GOLD.get(variant, {})
             bare = decode_row({**gold, "id": f"{i}-{kind}", "group": i, "response": text})

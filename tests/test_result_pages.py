@@ -76,8 +76,8 @@ def labelled(texts) -> list[agreement.Labelled]:
     return [agreement.Labelled("Which city?", ("Paris",), text, True, "test") for text in texts]
 
 
-REPEATED = {("naive-grpo", "short"), ("truthrl", "long"), ("rag-total", "long")}
-"""Lines of the page with the code and the answers of another line, or of the next test."""
+REPEATED = {("naive-grpo", "short"): "arena", ("rag-total", "long"): "ctrl-rag"}
+"""Recipes and answers whose figures are those of another recipe with the same code."""
 MEASURED = [
     (name, settings, form, systems)
     for name, settings, form, systems in hardening.RECIPES
@@ -96,6 +96,18 @@ def test_the_figures_of_the_cost_are_those_of_the_recipes(
     written = (RESULTS / "hardening.md").read_text("utf-8").splitlines()
     for line in hardening.lines_of(name, settings, form, hardening.length_of(systems), rows):
         assert line in written, REPEAT.format("hardening")
+
+
+@pytest.mark.parametrize(("name", "answers"), REPEATED)
+def test_a_line_of_the_cost_repeats_the_line_of_another_recipe(name, answers) -> None:
+    lines = (RESULTS / "hardening.md").read_text("utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
+
+    def figures(recipe: str) -> list[list[str]]:
+        return [row[1:] for row in rows if row[0] == recipe and row[2] == answers]
+
+    assert figures(name) == figures(REPEATED[name, answers])
+    assert len(figures(name)) == 2, REPEAT.format("hardening")
 
 
 @pytest.mark.slow

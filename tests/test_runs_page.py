@@ -49,9 +49,20 @@ def test_trainings_of_a_page_without_stored_runs(results: Path) -> None:
 @pytest.mark.parametrize("form", ["runs", "units"])
 def test_trainings_of_a_file_of_runs(results: Path, form: str) -> None:
     machine = {"machine": "CPU X, 2 cores"}
+    gpus = {"runs": 2, "units": 0}[form]
     runs = {
         "runs": {
-            "kind": {"a": [{"steps": 9, "seconds": 1800, "points": [[0, {"seconds": 5}]]}] * 2},
+            "kind": {
+                "a": [
+                    {
+                        "steps": 9,
+                        "seconds": 1800,
+                        "device": "cuda:0",
+                        "points": [[0, {"seconds": 5}]],
+                    }
+                ]
+                * 2
+            },
             "base": [{"steps": 0, "seconds": 99}],
         },
         "units": {"a": machine | {"training seconds": 3600}, "before": {"measuring seconds": 9}},
@@ -67,11 +78,27 @@ def test_trainings_of_a_file_of_runs(results: Path, form: str) -> None:
         "runs": (2, ()),
         "units": (1, ("CPU X, 2 cores",)),
     }[form]
-    assert build_runs.row_of("trl", TRAINERS["trl"])[4] == f"{each.count} trainings"
-    assert build_runs.gpu([each], 7) == f"{each.count} of 7 trainings ran with torch for GPUs."
+    assert each.gpus == gpus
+    in_row = build_runs.row_of("trl", TRAINERS["trl"])[4]
+    assert in_row == ("2 trainings" if gpus else "never")  # torch of both can have GPUs
     (results / "a.json").write_text(json.dumps({form: runs}), "utf-8")
     with pytest.raises(ValueError, match=r"a\.json: add the version of torch"):
         build_runs.trainings()
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ({}, False),
+        ({"machine": "Intel Xeon, 2 cores"}, False),
+        ({"machine": "NVIDIA H100"}, True),
+        ({"machine": "NVIDIA H100", "device": "cpu"}, False),
+        ({"device": "cuda:0"}, True),
+        ({"device": "mps"}, True),
+    ],
+)
+def test_a_training_ran_on_a_gpu_if_its_stored_device_or_machine_is_one(run, expected) -> None:
+    assert build_runs.on_gpu(run) is expected
 
 
 def test_the_hours_of_the_search_agents_are_those_of_their_page() -> None:

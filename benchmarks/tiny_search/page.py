@@ -15,8 +15,11 @@ LEAST = 0.04
 """Smallest difference of two means of accuracies that counts."""
 PRIMARY = "area"
 """The figure that decides whether an arm is better than outcome only."""
-QUANTILE = 2.776
-"""Standard errors of a 95% interval with five seeds: quantile of t with 4 degrees of freedom."""
+QUANTILES = {
+    **{2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571},
+    **{7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262},
+}
+"""Standard errors of a 95% interval by the number of seeds n: t with n - 1 degrees of freedom."""
 Points = Sequence[tuple[int, Mapping[str, float | None]]]
 
 
@@ -74,14 +77,26 @@ def mean_and_error(differences: Sequence[float]) -> tuple[float, float]:
     return fmean(differences), stdev(differences) / math.sqrt(len(differences))
 
 
-def counts(differences: Sequence[float], least: float) -> bool:
-    """Return whether a mean is more than two standard errors from 0, and more than `least`.
+def half_width(differences: Sequence[float]) -> float:
+    """Return half of the 95% interval of the mean of 2 to 10 differences.
 
-    >>> counts([0.1, 0.1, 0.13], 0.04), counts([0.1, -0.1, 0.13], 0.04), counts([0.01, 0.01], 0.04)
+    ValueError for another number of differences.
+
+    >>> round(half_width([1.0, 2.0, 3.0]), 3)
+    2.484
+    """
+    if len(differences) not in QUANTILES:
+        raise ValueError(f"{len(differences)} seeds: an interval needs 2 to {max(QUANTILES)}")
+    return QUANTILES[len(differences)] * mean_and_error(differences)[1]
+
+
+def counts(differences: Sequence[float], least: float) -> bool:
+    """Return whether 0 is outside the 95% interval, and the mean is more than `least` from 0.
+
+    >>> counts([0.1, 0.1, 0.11], 0.04), counts([0.1, -0.1, 0.13], 0.04), counts([0.01, 0.01], 0.04)
     (True, False, False)
     """
-    mean, error = mean_and_error(differences)
-    return abs(mean) > 2 * error and abs(mean) > least
+    return abs(fmean(differences)) > max(half_width(differences), least)
 
 
 def cell(values: Sequence[float | None]) -> str:
@@ -117,6 +132,8 @@ def table(figures: Mapping[str, Figures]) -> str:
 def comparisons(figures: Mapping[str, Figures]) -> str:
     """Return one row per arm: its differences from outcome only, in bold if they count."""
     reference, *others = figures
+    if not others:
+        return "No other arm has runs."
     lines = ["| arm | steps to goal | area | final |", "| --- | --- | --- | --- |"]
     for name in others:
         cells = [
@@ -132,21 +149,29 @@ COMPARED = (("steps to goal", 0.0), ("area", LEAST), ("final", LEAST))
 
 
 def figures_by_seed(setting: Setting, runs: Runs) -> dict[str, Figures]:
-    """Return the figures of the arms, each by seed."""
+    """Return the figures of the arms, each by seed, and first those of the reference.
+
+    ValueError if the reference has no run.
+    """
+    reference = setting.arms[0]
+    if not runs.get(reference):
+        raise ValueError(f"{setting.title}: no run of the reference {reference!r}: run it first")
     return {
-        name: {each["seed"]: figures_of(each, setting.goal) for each in results}
-        for name, results in runs.items()
+        name: {each["seed"]: figures_of(each, setting.goal) for each in runs[name]}
+        for name in sorted(runs, key=lambda name: name != reference)
     }
 
 
 def difference(figures: Figures, reference: Figures, column: str, least: float) -> str:
-    """Return the mean difference ± its standard error over the seeds that reached both values."""
+    """Return the mean difference and half of its interval over the seeds with both values.
+
+    It is bold if it counts and all common seeds have both values.
+    """
     found, count = differences(figures, reference, column)
     if len(found) < 2:
         return "–"
-    mean, error = mean_and_error(found)
     digits = 1 if column == "steps to goal" else 3
-    text = f"{mean:+.{digits}f} ± {error:.{digits}f}"
+    text = f"{fmean(found):+.{digits}f} ± {half_width(found):.{digits}f}"
     if len(found) < count:
         return f"{text} ({len(found)} of {count} seeds)"
     return f"**{text}**" if counts(found, least) else text
@@ -170,9 +195,12 @@ def outcomes(figures: Mapping[str, Figures], column: str) -> dict[str, list[str]
     reference, *others = figures
     result: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name in others:
-        mean, error = mean_and_error(differences(figures[name], figures[reference], column)[0])
-        half = QUANTILE * error
-        if abs(mean) > max(half, LEAST):
+        found, _ = differences(figures[name], figures[reference], column)
+        if len(found) < 2:
+            result[KINDS[3]].append(f"`{name}` (–)")
+            continue
+        mean, half = fmean(found), half_width(found)
+        if counts(found, LEAST):
             kind = KINDS[0] if mean > 0 else KINDS[1]
         else:
             kind = KINDS[2] if mean + half <= LEAST else KINDS[3]
@@ -193,13 +221,18 @@ def verdict(figures: Mapping[str, Figures]) -> str:
             if difference(figures[name], figures[reference], "steps to goal", 0.0).startswith(begin)
         ]
         lines.append(f"- {kind} steps to the goal, in bold above: {', '.join(names) or 'no arm'}")
+    lines.append(f"- Runs that ended with fewer than two turns: {stopped(figures)}")
+    return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
+
+
+def stopped(figures: Mapping[str, Figures]) -> str:
+    """Return how many runs of each arm stopped searching: fewer than two turns at the end."""
     short = {
         name: sum((each["turns"] or 0.0) < 2.0 for each in seeds.values())
         for name, seeds in figures.items()
     }
-    runs = [f"{count} of `{name}`" for name, count in short.items() if count]
-    lines.append(f"- Runs that ended with fewer than two turns: {', '.join(runs) or 'none'}")
-    return "\n".join(fill(line, 100, subsequent_indent="  ") for line in lines)
+    runs = [f"{n} of {len(figures[name])} of `{name}`" for name, n in short.items() if n]
+    return ", ".join(runs) or "none"
 
 
 def sentences(arms: Mapping[str, Sequence[str]]) -> str:
@@ -216,15 +249,25 @@ def advice(stored: Mapping[str, Any]) -> str:
     lines, winners = [], False
     for name, runs in stored["runs"].items():
         figures = figures_by_seed(SETTINGS[name], runs)
+        _, *others = figures
         reference = next(iter(figures.values())).values()
         dead, final = (
             fmean(each[column] or 0.0 for each in reference) for column in ("dead groups", "final")
         )
         arms = outcomes(figures, PRIMARY)
         winners = winners or bool(arms[KINDS[0]])
+        open_arms = len(arms[KINDS[3]])
+        unknown = ""
+        if others and open_arms == len(others):
+            where = "when outcomes are rare" if SETTINGS[name].recall < 1 else "here"
+            unknown = (
+                f"These runs do not show whether turn credit helps {where}: all arms are undecided "
+                f"({open_arms} of {len(others)}). "
+            )
         lines.append(
             f"- With {SETTINGS[name].short}. The outcome alone leaves {dead:.0%} of the groups "
-            f"without signal, and its final accuracy is {final:.2f}. {sentences(arms)}"
+            f"without signal, and its final accuracy is {final:.2f}. {unknown}{sentences(arms)} "
+            f"Runs that stopped searching: {stopped(figures)}."
         )
     texts = [SOME_ARM if winners else NO_ARM, ADVICE]
     return "\n".join(
@@ -237,15 +280,17 @@ def advice(stored: Mapping[str, Any]) -> str:
 
 
 NO_ARM = """\
-Do not use turn credit by default, and not just because outcomes are rare: in the tiny search world,
-no method is shown to be better than the outcome alone."""
+The outcome alone is the default, because no gain of turn credit is shown in the tiny search world.
+For the undecided methods, the runs do not show whether they are better."""
 SOME_ARM = """\
-Do not use turn credit by default: in the tiny search world, only the methods that are listed as
-larger are better than the outcome alone."""
+The outcome alone is the default: in the tiny search world, a gain is shown only for the methods
+that are listed as larger."""
 ADVICE = """\
 Begin with the outcome alone, and add turn credit if a comparison in your own environment, with
-several seeds, shows a gain. Mean accuracy over the training, as difference from the outcome alone
-with its 95% interval over five seeds:"""
+several seeds, shows a gain. The lists contain the mean accuracy over the training, as difference
+from the outcome alone with its 95% interval over the seeds. Undecided: neither larger nor smaller,
+and the interval contains gains of more than .04, or fewer than two seeds are common. A run stopped
+searching if its rollouts have fewer than two turns at the end, on average."""
 
 
 def page(stored: Mapping[str, Any]) -> str:
@@ -261,7 +306,7 @@ def section(name: str, runs: Runs, versions: Mapping[str, str]) -> str:
     setting, figures = SETTINGS[name], figures_by_seed(SETTINGS[name], runs)
     seconds = [each["seconds"] for results in runs.values() for each in results]
     machines = {each["machine"] for arm in runs.values() for each in arm if "machine" in each}
-    first = next(iter(runs.values()))
+    first = runs[setting.arms[0]]
     return SECTION.format(
         title=setting.title,
         versions=", ".join(
@@ -281,6 +326,11 @@ def section(name: str, runs: Runs, versions: Mapping[str, str]) -> str:
         interval=first[0]["steps"] // setting.points,
         seeds=", ".join(map(str, sorted({seed for each in figures.values() for seed in each}))),
         before=cell([each["points"][0][1]["right"] for each in first]),
+        quantiles=", ".join(
+            f"{n} seeds: {QUANTILES[n]} standard errors"
+            for n in sorted({len(each) for each in figures.values()} & QUANTILES.keys())
+        )
+        or "fewer than two seeds: none",
         table=table(figures),
         comparisons=comparisons(figures),
         verdict=verdict(figures),
@@ -314,15 +364,16 @@ steps on {questions} questions; seeds: {seeds}. Right before the training: {befo
 
 {table}
 
-Differences from outcome only, by seed: mean ± standard error. Runs of one seed have the same policy
-before the training and the same questions. Bold: a difference of more than two standard errors, for
-accuracies also of more than .04.
+Differences from outcome only, by seed: mean ± half of its 95% interval, from the t distribution for
+the number of seeds ({quantiles}). Runs of one seed have the same policy before the
+training and the same questions. –: fewer than two seeds have both values. Bold: all common seeds
+have both values, the interval does not contain 0, and accuracies differ by more than .04.
 
 {comparisons}
 
-The primary figure is the area. Differences from outcome only with their 95% interval over five
-seeds (2.776 standard errors). Larger or smaller: by more than this interval and than .04.
-Undecided: the interval contains 0 and a gain of more than .04.
+The primary figure is the area. Larger or smaller: the interval does not contain 0, and the mean
+differs by more than .04. No gain of more than .04: any other interval whose upper end is at most
+.04. Undecided: all others, and arms with fewer than two common seeds.
 
 {verdict}
 

@@ -24,7 +24,7 @@ MOST_RULES = (
     *("decision, letters", "sections and thinking", "search agents", "rows"),
     *("arena, hardened", "ground-grpo, hardened", "ctrl-rag, hardened"),
 )
-"""The readers that the fast tests use."""
+"""The readers that meet all texts in the fast tests."""
 LARGE, SMALL = 1 << 15, 1 << 13
 MEGABYTE = 1 << 20
 WORST = {
@@ -53,9 +53,13 @@ def superlinear(name, families, largest):
     return faults
 
 
-@pytest.mark.parametrize("name", MOST_RULES)
+@pytest.mark.parametrize("name", dict.fromkeys([*MOST_RULES, *RECIPES]))
 def test_time_grows_linearly(name):
-    assert superlinear(name, FAMILIES, SMALL) == {}
+    """Each other recipe meets a quarter of the texts."""
+    families = list(FAMILIES)
+    if name not in MOST_RULES:
+        families = families[list(RECIPES).index(name) % 4 :: 4]
+    assert superlinear(name, families, SMALL) == {}
 
 
 @pytest.mark.slow
@@ -63,15 +67,7 @@ def test_time_grows_linearly(name):
 @pytest.mark.parametrize("name", READERS)
 def test_time_of_all_entry_points_grows_linearly(name, largest):
     """A decision reads at most 10,000 characters, so that a large text is not enough."""
-    assert superlinear(name, families_of(name, largest), largest) == {}
-
-
-def families_of(name, largest):
-    """Return all families for a reader of texts, and a quarter for a recipe, which calls them."""
-    if name in ENTRY_POINTS:
-        return FAMILIES
-    first = list(RECIPES).index(name) + (largest == LARGE)
-    return list(FAMILIES)[first % 4 :: 4]
+    assert superlinear(name, FAMILIES, largest) == {}
 
 
 @pytest.mark.slow

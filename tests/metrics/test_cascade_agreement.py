@@ -20,19 +20,21 @@ ANSWERS = st.tuples(
 )
 
 
-@pytest.mark.slow
-def test_decisions_and_a_judge_agree_with_people(shared):
-    """One test, so that one process decides on all answers."""
+@pytest.mark.parametrize("step", [10, pytest.param(1, marks=pytest.mark.slow)])
+def test_decisions_and_a_judge_agree_with_people(shared, step):
+    """Every tenth answer, and all answers in a slow test."""
     files = [shared / "data" / "evouna" / f"{name}_half.jsonl" for name in ("nq", "tq")]
-    decided = decisions.decided_answers(agreement.read_groups(files))
+    groups = agreement.read_groups(files)
+    decided = decisions.decided_answers({key: rows[::step] for key, rows in groups.items()})
     for (data, length), answers in decided.items():
         accepted, right = decisions.precision(answers)
-        assert accepted >= 90, (data, length)
+        assert accepted >= 90 / step, (data, length)
         assert right >= 0.99 * accepted, (data, length)
         assert decisions.decided_among_right(answers, "wrong") <= 0.02, (data, length)
     for data, target in (("NQ", 0.8), ("TQ", 0.88)):
         short = decided[data, "short"]
-        assert decisions.decided_among_right(short, "right") >= target, data
+        margin = 0.05 if step > 1 else 0.0  # the share of a sample differs by chance
+        assert decisions.decided_among_right(short, "right") >= target - margin, data
         assert decisions.kappa(short, "judge", 0.0) >= 0.95, data
     for answers in decided.values():
         assert all(each.asks in ({"doubtful"}, {*decisions.ASKS}, set()) for each in answers)

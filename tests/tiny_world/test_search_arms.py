@@ -7,6 +7,7 @@ import json
 import random
 from pathlib import Path
 
+import harness
 import pytest
 from tiny_search import page
 from tiny_search.arms import ARMS, SETTINGS, PermutedTurns, arm, permute
@@ -68,13 +69,17 @@ def test_the_arms_have_different_names():
     assert arm("coverage, return").credit == "return"
 
 
-def test_a_difference_counts_beyond_two_standard_errors():
+def test_a_difference_counts_beyond_its_interval():
     # Mean 0.2, standard deviation 0.1: the error is 0.1/√3 = .058.
     assert page.mean_and_error([0.1, 0.2, 0.3]) == pytest.approx((0.2, 0.0577), abs=1e-4)
-    assert page.counts([0.1, 0.2, 0.3], 0.04)
-    assert page.counts([-0.1, -0.2, -0.3], 0.04)
+    assert page.half_width([0.1, 0.2, 0.3]) == pytest.approx(4.303 * 0.0577, abs=1e-3)
+    assert not page.counts([0.1, 0.2, 0.3], 0.04)
+    assert page.counts([0.1, 0.12, 0.14], 0.04)
+    assert page.counts([-0.1, -0.12, -0.14], 0.04)
     assert not page.counts([0.0, 0.1, 0.2], 0.04)
     assert not page.counts([0.03, 0.031], 0.04)
+    with pytest.raises(ValueError, match="1 seeds: an interval needs 2 to 10"):
+        page.half_width([0.1])
 
 
 def test_differences_are_those_of_the_same_seed():
@@ -84,7 +89,7 @@ def test_differences_are_those_of_the_same_seed():
     reference = figures(s0=0.1, s1=0.5, s2=0.9)
     better = figures(s0=0.3, s1=0.7, s2=1.11)
     text = page.difference(better, reference, "area", 0.04)
-    assert text == "**+0.203 ± 0.003**"
+    assert text == "**+0.203 ± 0.014**"
     assert page.difference(better, {0: reference[0]}, "area", 0.04) == "–"
     some = figures(s0=0.3, s1=0.7, s2=None)
     assert page.difference(some, reference, "area", 0.04) == ("+0.200 ± 0.000 (2 of 3 seeds)")
@@ -127,12 +132,16 @@ def test_advice_follows_from_intervals_of_five_seeds():
         "- With a weak search engine, a policy that guesses, and groups of 4. The outcome alone "
         "leaves 70% of the groups without signal, and its final accuracy is 0.20. Larger: "
         "`better` (+0.050 ± 0.004). Smaller: `worse` (-0.090 ± 0.081). No gain of more than .04: "
-        "`close` (+0.030 ± 0.000). Undecided: `spread` (+0.080 ± 0.258)."
+        "`close` (+0.030 ± 0.000). Undecided: `spread` (+0.080 ± 0.258). Runs that stopped "
+        "searching: none."
     )
     stored["runs"]["rare"] = {"outcome only": outcome, "spread": arms["spread"]}
     text = " ".join(page.advice(stored).split())
     assert text.startswith(" ".join(page.NO_ARM.split()))
-    assert "Larger: no arm. Undecided: `spread`" in text
+    assert "all arms are undecided (1 of 1). Larger: no arm. Undecided: `spread`" in text
+    outcome[0]["final"]["turns"] = 1.5
+    text = " ".join(page.advice(stored).split())
+    assert text.endswith("Runs that stopped searching: 1 of 5 of `outcome only`.")
 
 
 def test_the_page_contains_the_stored_figures_and_the_notes(benchmark):
@@ -143,8 +152,45 @@ def test_the_page_contains_the_stored_figures_and_the_notes(benchmark):
     assert page.page(stored) == benchmark.FILE.with_suffix(".md").read_text("utf-8")
 
 
-def test_a_stored_run_contains_what_the_page_needs(benchmark, monkeypatch, tmp_path):
-    monkeypatch.setattr(benchmark, "FILE", tmp_path / "search_agents.json")
+def test_finished_runs_without_the_reference_do_not_change_the_stored_figures(
+    benchmark, monkeypatch, tmp_path
+):
+    file = tmp_path / "search_agents.json"
+    before = '{"versions": {}, "runs": {}}'
+    file.write_text(before, "utf-8")
+    monkeypatch.setattr(benchmark, "FILE", file)
+    monkeypatch.setattr(benchmark, "FOLDER", tmp_path)
+    monkeypatch.setattr("sys.argv", ["search_agents.py", "--finished", "--settings", "rare"])
+    monkeypatch.setattr(benchmark, "picture", lambda name, runs: None)
+    more = {"seconds": 1.0, "steps": 70, "versions": {"torch": "1"}}
+
+    def finish(name):
+        run = runs_of(0.2)[0] | more
+        benchmark.file_of(name, "rare", 0).write_text(json.dumps(run), "utf-8")
+
+    finish("gigpo")
+    with pytest.raises(ValueError, match="no run of the reference 'outcome only'"):
+        benchmark.main()
+    assert file.read_text("utf-8") == before
+    finish("outcome only")
+    assert benchmark.main() == 0
+    assert "| gigpo | – | – | – |" in (text := file.with_suffix(".md").read_text("utf-8"))
+    assert "Larger: no arm. Undecided: `gigpo` (–)." in text
+    assert list(json.loads(file.read_text("utf-8"))["runs"]["rare"]) == ["outcome only", "gigpo"]
+
+
+def test_a_training_names_a_processor_on_any_system(monkeypatch, tmp_path):
+    for text in (None, "Features : fp\n", "model name\t: CPU X\n"):
+        file = tmp_path / "cpuinfo"
+        if text is not None:
+            file.write_text(text, "utf-8")
+        monkeypatch.setattr(harness, "Path", lambda name, file=file: file)
+        name, _, cores = harness.processor().rpartition(", ")
+        assert name == "CPU X" if "CPU X" in (text or "") else name
+        assert cores.endswith(" cores")
+
+
+def test_a_stored_run_contains_what_the_page_needs(benchmark):
     final = {"right": 0.912345, "first query": 1.0, "second query": None, "turns": 3.0}
     run = {
         "seed": 0,
@@ -156,8 +202,8 @@ def test_a_stored_run_contains_what_the_page_needs(benchmark, monkeypatch, tmp_p
     }
     other = run | {"seed": 1, "points": [(0, {"right": 0.1}), (2, {"right": 0.3})]}
     runs = {"outcome only": [run, other], "igpo, joint": [run, other]}
-    benchmark.store({"versions": {"noisy": {"torch": "1"}}, "runs": {"noisy": runs}})
-    stored = json.loads(benchmark.FILE.read_text("utf-8"))
+    stored = {"versions": {"noisy": {"torch": "1"}}, "runs": {"noisy": runs}}
+    stored = json.loads(benchmark.text_of(stored))
     assert stored["runs"]["noisy"]["outcome only"][0] == {
         "seed": 0,
         "steps": 40,
