@@ -77,7 +77,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests of many seconds are marked as slow. Slow tests on Ray form a group that one process runs, so
 # that they share a cluster.
-test: $(STAMP) ## run the fast tests on all cores (5 minutes on two)
+test: $(STAMP) ## run the fast tests on all cores (9 minutes on two)
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
 # A measurement doubles the time of tests, so that only the tests of the code that turns a response
