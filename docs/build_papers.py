@@ -94,8 +94,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Why the item is missing, or what its results show."""
         if self.missing is not None:
             return REASONS[self.missing]
-        found = {each.outcome for each in self.compared} or {"shown"}
-        return next(each for each in OUTCOMES if each in found)
+        outcomes = {each.outcome for each in self.compared} or {"shown"}
+        return next(each for each in OUTCOMES if each in outcomes)
 
     def errors(self) -> list[str]:
         """Return the errors of the item: an incomplete item, or a wrong reference."""

@@ -73,15 +73,15 @@ def _trainings(page: Path) -> Trainings | None:
         if runs and "torch" not in versions:
             raise ValueError(f"{stored.name}: add the version of torch to 'versions'")
         gpus = sum(map(on_gpu, runs))
-        found = Trainings(page, title, len(runs), hours, versions, machines, gpus)
+        trainings = Trainings(page, title, len(runs), hours, versions, machines, gpus)
     elif match := _VERSIONS.search(" ".join(text.split())):
         versions = dict(part.rsplit(" ", 1) for part in match[1].split(", "))
         times = _TIMES.search(text)
         hours = f"{times[1]} to {times[2]} s each" if times else "not stored"
-        found = Trainings(page, title, len(_RUN.findall(text)), hours, versions)
+        trainings = Trainings(page, title, len(_RUN.findall(text)), hours, versions)
     else:
         return None
-    return found if found.count else None
+    return trainings if trainings.count else None
 
 
 def versions_of(content: dict[str, Any]) -> dict[str, str]:

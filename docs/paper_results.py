@@ -53,10 +53,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Raises ValueError if a sampled value is missing, or if the runs have other seeds.
         """
         stored = results(self.result)
-        found: dict[Decoding, list[float]] = {"sampled": self._differences(stored["sampled"])}
+        values: dict[Decoding, list[float]] = {"sampled": self._differences(stored["sampled"])}
         if "greedy" in stored and all(pair in stored["greedy"] for pair in self._columns):
-            found["greedy"] = self._differences(stored["greedy"])
-        return found
+            values["greedy"] = self._differences(stored["greedy"])
+        return values
 
     @property
     def _columns(self) -> list[tuple[str, str]]:

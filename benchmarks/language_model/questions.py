@@ -101,9 +101,9 @@ def questions(shared: Path) -> list[Question]:
     if not (shared / "data" / "r1_searcher").is_dir():
         raise SystemExit(f"{shared}/data contains no r1_searcher: pass the folder with --shared")
     passages: dict[tuple[str, str], dict[tuple[str, str], Passage]] = {}
-    for text, answer, found in (*_searched(shared), *_multi_hop(shared)):
+    for text, answer, sources in (*_searched(shared), *_multi_hop(shared)):
         own = passages.setdefault((text, answer), {})
-        own.update({(p.title, p.text): p for p in found if (p.title, p.text) not in own})
+        own.update({(p.title, p.text): p for p in sources if (p.title, p.text) not in own})
     built = [build(*key, list(own.values())) for key, own in passages.items()]
     return sorted((q for q in built if q), key=lambda q: q.digest)
 

@@ -49,10 +49,10 @@ def measure_sets(
 
     figures = {}
     for count in NOISE:
-        asked = with_noise(fresh, count)
-        prompts = [prompt_of(each, "?arena") for each in asked]
+        batch = with_noise(fresh, count)
+        prompts = [prompt_of(each, "?arena") for each in batch]
         texts = responses(model, tokenizer, prompts, temperature=temperature)
-        right = [is_correct(each, text) for each, text in zip(asked, texts, strict=True)]
+        right = [is_correct(each, text) for each, text in zip(batch, texts, strict=True)]
         figures[f"EM +{count}"] = sum(right) / len(right)
     return figures
 

@@ -48,8 +48,8 @@ def measure_types(
 
     figures = {}
     for kind in TYPES:
-        asked = questions(FRESH, f"fresh {fresh[0]}", (kind,))
-        samples = rollouts(model, tokenizer, ARENA, asked, temperature=temperature)
+        batch = questions(FRESH, f"fresh {fresh[0]}", (kind,))
+        samples = rollouts(model, tokenizer, ARENA, batch, temperature=temperature)
         for name, metric in (("EM", "exact"), ("F1", "f1")):
             scores = score_all("arena", samples, {"accuracy.metric": metric})
             total = sum(score.components["accuracy"] or 0.0 for score in scores)

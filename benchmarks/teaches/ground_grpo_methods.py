@@ -30,7 +30,10 @@ DONE: dict[tuple[Any, ...], Any] = {}
 
 
 def chain(start: Path, run: Any, *, parts: Sequence[Train]) -> tuple[Any, Any]:
-    """Apply several trainings one after the other. A beginning that is known is not repeated."""
+    """Apply several trainings one after the other.
+
+    Trainings that this process has finished are not repeated.
+    """
     from rag_rewards.tiny_world.model import load
 
     model, tokenizer = load(start)

@@ -46,8 +46,8 @@ def measure_unseen(
     from rag_rewards.tiny_world.generation import rollouts
     from rag_rewards.tiny_world.measures import ground_measures
 
-    asked = questions(FRESH, f"fresh {fresh[0]}", UNSEEN)
-    return ground_measures(rollouts(model, tokenizer, GROUND, asked, temperature=temperature))
+    batch = questions(FRESH, f"fresh {fresh[0]}", UNSEEN)
+    return ground_measures(rollouts(model, tokenizer, GROUND, batch, temperature=temperature))
 
 
 def variant(name: str, last_of_first: int | None = None) -> Variant:

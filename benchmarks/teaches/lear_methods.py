@@ -43,24 +43,24 @@ def measure_evidence(
     answers = partial(responses, generator, tokenizer)
     figures, seconds = {}, 0.0
     for count in NOISE:
-        asked = with_noise([each for each in fresh if each.answerable], count)
-        prompts = [prompt_of(each) for each in asked]
+        batch = with_noise([each for each in fresh if each.answerable], count)
+        prompts = [prompt_of(each) for each in batch]
         begin = time.process_time()
         texts = list(
             responses(model, tokenizer, prompts, temperature=temperature, batch_size=BATCH)
         )
-        seconds += (time.process_time() - begin) / len(asked) / len(NOISE)
+        seconds += (time.process_time() - begin) / len(batch) / len(NOISE)
         evidence = [_section(text, reads) for text in texts]
         if reads == "extract":
             masked = [
                 f"?lear {each.person} <extract> {' '.join(words)} </extract> <answer>"
-                for each, words in zip(asked, evidence, strict=True)
+                for each, words in zip(batch, evidence, strict=True)
             ]
             texts = [f"<answer>{text}" for text in answers(masked)]
-        pairs = list(zip(asked, texts, strict=True))
+        pairs = list(zip(batch, texts, strict=True))
         figures[f"EM +{count}"] = fmean(_section(t, "answer") == [q.answer] for q, t in pairs)
         lengths = [len(words) for words in evidence] if reads == "extract" else []
-        figures[f"CR +{count}"] = compression(asked, lengths)
+        figures[f"CR +{count}"] = compression(batch, lengths)
     return figures | {"ms per question": 1e3 * seconds}
 
 

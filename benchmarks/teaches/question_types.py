@@ -174,8 +174,8 @@ def noisy(rng: random.Random, question: TypedQuestion) -> Parts:
         return parts._replace(relevant=slip) if rng.random() < SLIP else parts
     if not question.steps and rng.random() < ABSTAINS:
         return right(question)
-    known = [i for i, (_, flower) in question.numbered if flower in FLOWERS]
-    steps = rng.sample(known, 2 if question.kind == "both" else 1)
+    positions = [i for i, (_, flower) in question.numbered if flower in FLOWERS]
+    steps = rng.sample(positions, 2 if question.kind == "both" else 1)
     flowers = " ".join(question.documents[i - 1][1] for i in steps)
     options = question.person.split()[:2]
     return stated(question, steps, rng.choice(options) if question.kind == "compare" else flowers)

@@ -34,14 +34,14 @@ def fine_tuned(start: Path, run: Any, *, knows_limits: bool) -> tuple[Any, Any]:
     from rag_rewards.tiny_world.world import DOCUMENTS, questions
 
     rng = random.Random(f"citations {run.seed}")
-    asked = questions(EXAMPLES, f"fine-tuning {run.seed}")
+    batch = questions(EXAMPLES, f"fine-tuning {run.seed}")
     labels = (
-        out_of_knowledge(start, asked)
+        out_of_knowledge(start, batch)
         if knows_limits
-        else [{"out_of_knowledge": False}] * len(asked)
+        else [{"out_of_knowledge": False}] * len(batch)
     )
     rows = []
-    for each, label in zip(asked, labels, strict=True):
+    for each, label in zip(batch, labels, strict=True):
         answer = None if label["out_of_knowledge"] else each.answer
         citation = each.support or rng.randint(1, DOCUMENTS)
         response = TRUTHRL.write(each.person, answer, citation)

@@ -53,8 +53,8 @@ def measure_comparisons(
     from rag_rewards.tiny_world.generation import rollouts
     from rag_rewards.tiny_world.measures import truthrl_measures
 
-    asked = questions(FRESH, f"fresh {fresh[0]}", ("compare",))
-    return truthrl_measures(rollouts(model, tokenizer, TRUTHRL, asked, temperature=temperature))
+    batch = questions(FRESH, f"fresh {fresh[0]}", ("compare",))
+    return truthrl_measures(rollouts(model, tokenizer, TRUTHRL, batch, temperature=temperature))
 
 
 def variant(name: str, train: Any = None) -> Variant:

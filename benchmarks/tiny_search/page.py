@@ -101,14 +101,14 @@ def counts(differences: Sequence[float], least: float) -> bool:
 
 def cell(values: Sequence[float | None]) -> str:
     """Return mean ± standard deviation, and how many values there are if some are missing."""
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return "–"
-    digits = 1 if max(map(abs, known)) > 10 else 3
-    text = f"{fmean(known):.{digits}f}"
-    if len(known) > 1:
-        text += f" ± {stdev(known):.{digits}f}"
-    return text if len(known) == len(values) else f"{text} ({len(known)} of {len(values)})"
+    digits = 1 if max(map(abs, numbers)) > 10 else 3
+    text = f"{fmean(numbers):.{digits}f}"
+    if len(numbers) > 1:
+        text += f" ± {stdev(numbers):.{digits}f}"
+    return text if len(numbers) == len(values) else f"{text} ({len(numbers)} of {len(values)})"
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -167,14 +167,14 @@ def difference(figures: Figures, reference: Figures, column: str, least: float) 
 
     It is bold if it counts and all common seeds have both values.
     """
-    found, count = differences(figures, reference, column)
-    if len(found) < 2:
+    gaps, count = differences(figures, reference, column)
+    if len(gaps) < 2:
         return "–"
     digits = 1 if column == "steps to goal" else 3
-    text = f"{fmean(found):+.{digits}f} ± {half_width(found):.{digits}f}"
-    if len(found) < count:
-        return f"{text} ({len(found)} of {count} seeds)"
-    return f"**{text}**" if counts(found, least) else text
+    text = f"{fmean(gaps):+.{digits}f} ± {half_width(gaps):.{digits}f}"
+    if len(gaps) < count:
+        return f"{text} ({len(gaps)} of {count} seeds)"
+    return f"**{text}**" if counts(gaps, least) else text
 
 
 def differences(figures: Figures, reference: Figures, column: str) -> tuple[list[float], int]:
@@ -182,8 +182,8 @@ def differences(figures: Figures, reference: Figures, column: str) -> tuple[list
     pairs = [
         (figures[seed][column], reference[seed][column]) for seed in figures if seed in reference
     ]
-    found = [one - other for one, other in pairs if one is not None and other is not None]
-    return found, len(pairs)
+    gaps = [one - other for one, other in pairs if one is not None and other is not None]
+    return gaps, len(pairs)
 
 
 KINDS = ("Larger", "Smaller", "No gain of more than .04", "Undecided")
@@ -195,12 +195,12 @@ def outcomes(figures: Mapping[str, Figures], column: str) -> dict[str, list[str]
     reference, *others = figures
     result: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name in others:
-        found, _ = differences(figures[name], figures[reference], column)
-        if len(found) < 2:
+        gaps, _ = differences(figures[name], figures[reference], column)
+        if len(gaps) < 2:
             result[KINDS[3]].append(f"`{name}` (–)")
             continue
-        mean, half = fmean(found), half_width(found)
-        if counts(found, LEAST):
+        mean, half = fmean(gaps), half_width(gaps)
+        if counts(gaps, LEAST):
             kind = KINDS[0] if mean > 0 else KINDS[1]
         else:
             kind = KINDS[2] if mean + half <= LEAST else KINDS[3]

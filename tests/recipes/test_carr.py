@@ -303,7 +303,7 @@ def test_evidence_of_the_row_needs_no_judge():
     assert judge.requests == []
 
 
-def test_claims_of_another_reward_stand_beside_the_names():
+def test_a_row_can_contain_names_and_claims_of_another_reward():
     assert score(row(entities=NAMES | {"C1:5e": "Ada wrote."})) == score(row())
 
 
