@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.errors import BackendError, DataError, RolloutError
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows.columns import GOLD_FIELDS, response_prefix_of, to_builtins
 from rag_rewards_adapters.reading import (
@@ -46,10 +46,11 @@ class Batch:
     trainer_state: Any = None
     log_extra: Any = None
     log_metric: Any = None
+    environments: Sequence[Any] | None = None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, *, environments: Any = None, **arguments: Any) -> Batch:
+    def of(cls, **arguments: Any) -> Batch:
         named = {
             name: arguments.pop(name) for name in cls.__dataclass_fields__ if name in arguments
         }
@@ -62,6 +63,12 @@ class Batch:
     @property
     def updates(self) -> int | None:
         return getattr(self.trainer_state, "global_step", None)
+
+    def check_environment(self, position: int) -> None:
+        """Raise BackendError if the environment of a completion has an `environment_error`."""
+        environment = self.environments[position] if self.environments else None
+        if error := getattr(environment, "environment_error", None):
+            raise BackendError(f"the environment failed in this rollout: {error}")
 
     def tokens(self, position: int) -> dict[str, list[Any]]:
         """Return what the columns state about the tokens of a completion.

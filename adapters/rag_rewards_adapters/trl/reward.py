@@ -317,6 +317,7 @@ class RagReward(TrainerReward[Batch]):
     def _rollout(
         self, batch: Batch, position: int, fields: dict[str, Any]
     ) -> Rollout | RolloutError:
+        batch.check_environment(position)
         turns, dialect, step = None, None, self._step(batch)
         if any(recipe.reads_turns for recipe in self.scorer.recipes):
             turns, dialect = fields.pop("turns", None), dialect_at(self.scorer.reward, step)
