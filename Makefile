@@ -120,6 +120,8 @@ fuzz-coverage: $(FUZZ_VENV)/.installed ## run the fuzz tests with inputs that re
 # Inside the real trainers, each in an environment of its own (1 to 2 GB), made when it is missing.
 # Two trainers are tested at a time, each with one thread.
 SYNC     := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# OpenEnv is in the environment of TRL.
+ALSO_trl := tests/trainers/openenv
 TRAINERS ?= $(shell $(PYTHON) rag_rewards/trainers.py --quick)
 test-trainers: ## run the tests inside TRL, verl, ms-swift and OpenRLHF (1 to 2 GB each)
 	@test -n "$(strip $(TRAINERS))" || { echo "no trainer: set TRAINERS to names, or PYTHON to a" \
@@ -130,7 +132,7 @@ trainer-%:
 	@echo "== $*"
 	@PYTHON=$(PYTHON) tests/trainers/make_environment.sh $* build/trainers/$*
 	@OMP_NUM_THREADS=1 build/trainers/$*/bin/python -m pytest -o filterwarnings=default \
-	    tests/trainers/$*
+	    tests/trainers/$* $(ALSO_$*)
 
 # Resolves the commands that install the trainers, with uv and a package index, in about two minutes.
 install-lines: $(STAMP) ## resolve the commands that install the trainers (network)

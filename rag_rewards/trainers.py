@@ -15,6 +15,8 @@ from typing import Literal
 
 CPU_TORCH = "torch==2.13.0"
 """It is installed first, so that an index with CPU builds provides it."""
+_TRL = (CPU_TORCH, "trl==1.16.0 openenv==0.10.0 peft pytest matplotlib==3.11.2 httpx")
+"""The environment of TRL and OpenEnv, whose rewards run in TRL's trainer."""
 Rows = Literal["trl", "ms-swift", "openrlhf", "skyrl", "nemo-gym", "verl"]
 
 
@@ -95,7 +97,7 @@ TRAINERS: dict[str, Trainer] = {
         package="trl",
         since="1.15",
         tested="1.16.0",
-        environment=(CPU_TORCH, "trl==1.16.0 peft pytest matplotlib==3.11.2 httpx"),
+        environment=_TRL,
         is_quick=True,
         install="pip install trl",
         on_gpus=('pip install "trl[vllm,peft]==1.16.0"',),
@@ -226,6 +228,18 @@ TRAINERS: dict[str, Trainer] = {
         turn_credit="GroupCredit of rag_rewards_adapters.verifiers in an algorithm of prime-rl",
         one_rollout="use GroupCredit of rag_rewards_adapters.verifiers in an algorithm of prime-rl",
     ),
+    "openenv": Trainer(
+        title="OpenEnv",
+        package="openenv",
+        since="0.10",
+        tested="0.10.0",
+        environment=_TRL,
+        is_quick=True,
+        install="pip install openenv trl",
+        search="tools",
+        has_steps=False,
+        one_rollout="use RagReward beside an environment without a reward in TRL",
+    ),
     "tinker": Trainer(
         title="tinker-cookbook",
         package="tinker-cookbook",
@@ -257,13 +271,18 @@ TRAINERS: dict[str, Trainer] = {
 def environments(*, is_quick: bool) -> list[str]:
     """Return the folders of the tests inside trainers that an index provides.
 
+    The tests of trainers with the same environment run together, under the name of the first one.
+
     >>> environments(is_quick=True)
     ['trl', 'verl', 'openrlhf', 'ms_swift']
     """
+    first = {each.environment: name for name, each in reversed(TRAINERS.items())}
     return [
         name.replace("-", "_")
         for name, trainer in TRAINERS.items()
-        if trainer.environment and trainer.is_quick == is_quick
+        if first[trainer.environment] == name
+        and trainer.environment
+        and trainer.is_quick == is_quick
     ]
 
 

@@ -77,7 +77,7 @@ class SearchEnvironment(Environment):  # type: ignore[misc]
     rows       the questions: the fields of a row, and `prompt` if the rows were prepared
     recipe     the recipe, None for an environment without a reward
     search     function from a query to a list of documents (`{id?, title?, text}`), or its
-               `module:name`; None for prompts that contain the documents
+               `module:name`; None for prompts with documents: a query then has no results
     max_turns  greatest number of turns of an episode
 
     An action without a query ends the episode, and so do the last turn of `max_turns` and an error
@@ -144,12 +144,12 @@ class SearchEnvironment(Environment):  # type: ignore[misc]
         return self._state
 
     def _reply(self, query: str | None) -> SearchObservation:
-        if query is None or self._tool is None:
+        if query is None:
             return SearchObservation(done=True)
         if self._state.step_count >= self._max_turns:
             return SearchObservation(done=True, finish_reason="max_turns")
         try:
-            return SearchObservation(results=self._tool.documents(query))
+            return SearchObservation(results=self._tool.documents(query) if self._tool else [])
         except Exception as error:
             return SearchObservation(done=True, error=f"{type(error).__name__}: {error}")
 
@@ -189,7 +189,7 @@ def environments(
         check_rows(
             (
                 (f"{number} of {rows}", rollout_from_columns(row, response=""))
-                for number, row in enumerate(questions)
+                for number, row in enumerate(questions, start=1)
             ),
             single.scorer.recipes,
         )

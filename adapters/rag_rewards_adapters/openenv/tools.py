@@ -15,7 +15,7 @@ import json
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from rag_rewards.errors import BackendError
+from rag_rewards.errors import BackendError, UsageError
 from rag_rewards_adapters.openenv.environment import SearchAction, SearchClient
 from rag_rewards_adapters.openenv.rubric import UNSCORED
 
@@ -29,8 +29,8 @@ class SearchTools:
     environment_error  the failure of the server or the search engine in this rollout, which
                        RagReward leaves unscored
 
-    The column `index` of the data set chooses the row of the environment. A data set without the
-    column `prompt` gets the prompts of the environment.
+    The column `index` of the data set chooses the row of the environment, so that the rollouts of a
+    group have the same row. A data set without the column `prompt` gets the environment's prompts.
     """
 
     url: ClassVar[str] = "http://localhost:8000"
@@ -41,10 +41,14 @@ class SearchTools:
         self.environment_error: str | None = None
 
     def reset(self, **row: Any) -> str | None:
-        """Begin a rollout. Return what TRL appends to the prompt, if anything."""
+        """Begin a rollout. Return what TRL appends to the prompt, if anything.
+
+        Raises UsageError for a data set without the column `index`.
+        """
+        if "index" not in row:
+            raise UsageError("the data set has no column index: add the number of each row, from 0")
         self.environment_error = None
-        index = row.get("index")
-        self._last = self._client.reset(**({} if index is None else {"index": index}))
+        self._last = self._client.reset(index=row["index"])
         return None if row.get("prompt") else str(self._last.observation.prompt)
 
     def search(self, query: str) -> str:
@@ -56,6 +60,8 @@ class SearchTools:
         Returns:
             The documents in JSON.
         """
+        if not isinstance(query, str):  # None would be the final response
+            raise ValueError(f"query={query!r}: it must be text")
         observation = self._step(SearchAction(query=query))
         if observation.finish_reason == "max_turns":
             raise ValueError("no further search is possible")
