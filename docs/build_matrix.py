@@ -65,6 +65,7 @@ def _setting(text: str, **options: Any) -> Cell:
 
 
 _BOUND = _setting("`reward.bind(trainer)` (model in training), or `model=URL`")
+_BESIDE = "`RagReward` beside the environment in TRL"
 CELLS: dict[str, dict[str, Cell]] = {
     "trl": {
         "likelihood": _BOUND,
@@ -98,6 +99,11 @@ CELLS: dict[str, dict[str, Cell]] = {
         "likelihood of a group": _setting("`GroupCredit` in prime-rl, `model=URL`"),
         "judge of a group": _setting(f"`GroupCredit` in prime-rl, {_JUDGE.text}", **JUDGE),
         "floor": _setting("`GroupCredit` in prime-rl with `std_floor=0.1`", std_floor=0.1),
+    },
+    "openenv": {
+        "likelihood of a group": _setting(f"{_BESIDE}, `reward.bind(trainer)` or `model=URL`"),
+        "judge of a group": _setting(f"{_BESIDE}, {_JUDGE.text}", **JUDGE),
+        "floor": _setting(f'{_BESIDE}, `std_floor=0.1` and `scale_rewards="none"`', std_floor=0.1),
     },
     "axolotl": {
         "likelihood of a group": _setting("`group_size=N`, `model=URL`, `backend=vllm`"),

@@ -31,7 +31,8 @@ if sys.version_info >= (3, 11):
 else:
     tomllib = pytest.importorskip("tomli")
 
-SUM = {name: {"igpo": "credit.method=group"} for name in ("openrlhf", "ms-swift", "nemo-gym")}
+NO_CREDIT = ("openrlhf", "ms-swift", "nemo-gym", "openenv")
+SUM = {name: {"igpo": "credit.method=group"} for name in NO_CREDIT}
 """By trainer and recipe: the setting without which `init` refuses to train on a sum of turns."""
 
 
@@ -149,10 +150,10 @@ def test_a_search_engine_is_required_before_the_start(
     ran = run_script(path)
     assert ran.returncode == 1
     assert f"the policy has no search engine: edit {path}" in ran.stderr.splitlines()[-1]
-    if trainer != "trl":  # train.py imports the file
+    if trainer not in ("trl", "openenv"):  # train.py and server/app.py import the file
         script = (tmp_path / "run" / "train.sh").read_text()
         assert "python3 search.py" in script[script.index("\n)\n") :].splitlines()[2]
-    if trainer not in ("trl", "slime", "nemo-gym"):  # they need the sources of the trainer
+    if trainer not in ("trl", "openenv", "slime", "nemo-gym"):  # they need the sources of the trainer
         programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         started = subprocess.run(
             ["bash", tmp_path / "run" / "train.sh"],

@@ -92,7 +92,7 @@ class RagRubric(TrajectoryRubric):  # type: ignore[misc]
         super().__init__(intermediate_reward=None)
         self.recipe = recipe if isinstance(recipe, SingleRecipe) else recipe_of(recipe, options)
         self.row: Mapping[str, Any] = {}
-        """The fields of the question: `answers`, `supporting`, `prompt`, …"""
+        """The fields of the question: `answers`, `supporting`, `prompt`, `response_prefix`, …"""
         self.result: Score | RolloutError | None = None
         """The score of the last episode or its error, None before its last step."""
         self._turn = turn
@@ -134,5 +134,6 @@ class RagRubric(TrajectoryRubric):  # type: ignore[misc]
             self.row,
             self.row.get("prompt"),
             turns=[self._turn(action, observation) for action, observation in trajectory],
+            response_prefix=self.row.get("response_prefix"),
             finish_reason=getattr(trajectory[-1][1], "finish_reason", None) or "stop",
         )
