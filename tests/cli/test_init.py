@@ -153,7 +153,7 @@ def test_a_search_engine_is_required_before_the_start(
     if trainer not in ("trl", "openenv"):  # train.py and server/app.py import the file
         script = (tmp_path / "run" / "train.sh").read_text()
         assert "python3 search.py" in script[script.index("\n)\n") :].splitlines()[2]
-    if trainer not in ("trl", "openenv", "slime", "nemo-gym"):  # they need the sources of the trainer
+    if trainer not in ("trl", "openenv", "slime", "nemo-gym"):  # they need the trainer's sources
         programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         started = subprocess.run(
             ["bash", tmp_path / "run" / "train.sh"],
