@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import FOLDER
 from openenv.cli._cli_utils import validate_env_structure
 from openenv.cli._validation import validate_running_environment
 from openenv.core.rubrics import Gate, RubricDict
@@ -19,6 +18,7 @@ from rag_rewards import custom
 from rag_rewards.cli import main
 from rag_rewards.errors import BackendError, RolloutError, RowError, UsageError
 
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "environments" / "openenv"
 ROW = {"question": "Which river?", "answers": ["Seine"], "supporting": ["p"]}
 SEINE = [{"id": "p", "title": "Paris", "text": "Paris lies on the Seine."}]
 TOOLS = {"dialect": "tools"}

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from conftest import FOLDER
 from datasets import Dataset
 from rag_rewards_adapters.openenv import ScoredSearchTools, SearchTools, environments
 from rag_rewards_adapters.trl import RagReward
@@ -19,7 +18,8 @@ from rag_rewards import custom
 from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.training.advantages import group_advantages
 
-ROWS = [json.loads(line) for line in (FOLDER / "train.jsonl").read_text("utf-8").splitlines()]
+DATA = Path(__file__).resolve().parents[3] / "examples/environments/openenv/train.jsonl"
+ROWS = [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]
 SMALL = {
     "max_completion_length": 1500,
     "max_steps": 1,
