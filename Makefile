@@ -228,6 +228,7 @@ check: $(CHECK)/.installed ## run ruff and mypy --strict, in a small environment
 
 # The pages and parts of pages that are written from the code and from results.
 pages: $(CORE) ## write the pages, lists and counts that follow from the code
+	$(BIN)/python docs/build_environments.py
 	$(BIN)/python docs/build_hardened.py
 	$(BIN)/python docs/build_hardening_cost.py
 	$(BIN)/python docs/build_inserts.py

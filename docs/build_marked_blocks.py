@@ -14,7 +14,11 @@ from inserts import filled_by_name, table
 
 DOCS = Path(__file__).parent
 PAGE = DOCS / "code-blocks.md"
-OUTSIDE = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "benchmarks/teaches/README.md")
+SKILL = "examples/skills/choose-reward/SKILL.md"
+OUTSIDE = (
+    *("README.md", "AGENTS.md", "CONTRIBUTING.md", SKILL),
+    *("benchmarks/README.md", "benchmarks/teaches/README.md"),
+)
 """Pages that are not part of the site."""
 _LINK_TEXT = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _NOT_IN_ANCHOR = re.compile(r"[^\w -]")

@@ -11,15 +11,16 @@ from processes import WAIT_SECONDS
 class OpenPage:
     """A page in a browser, with its console messages and network requests."""
 
-    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
+    def __init__(self, browser: Any, place: Path | str, **context: Any) -> None:
         self.page = browser.new_context(**context).new_page()
         self.console: list[str] = []
         self.requests: list[str] = []
         self.page.on("console", lambda message: self.console.append(message.text))
         self.page.on("pageerror", lambda error: self.console.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
-        if path.name.startswith("report"):
+        address = place if isinstance(place, str) else place.as_uri()
+        self.page.goto(address)
+        if address.rpartition("/")[2].startswith("report"):
             self.page.wait_for_selector("html[data-ready]", timeout=1000 * WAIT_SECONDS)
 
     @property

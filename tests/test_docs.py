@@ -26,7 +26,8 @@ MODULES = [
 sys.path.insert(0, str(ROOT / "docs"))
 build_marked_blocks = importlib.import_module("build_marked_blocks")
 code_blocks = importlib.import_module("code_blocks")
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+SKILL = ROOT / build_marked_blocks.SKILL
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "AGENTS.md", SKILL]
 ALL_PAGES = build_marked_blocks.pages()
 
 

@@ -20,7 +20,7 @@ def test_the_page_is_up_to_date(name: str) -> None:
 
 
 def test_all_builders_are_tested() -> None:
-    """`test_inserts.py` and `test_site.py` test those that write several pages."""
-    others = {"inserts", "recipes", "matrix"}
+    """Other files test those that write several pages or folders."""
+    others = {"environments", "inserts", "recipes", "matrix"}
     names = {path.stem.removeprefix("build_") for path in DOCS.glob("build_*.py")}
     assert names == {*BUILDERS, *others}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "examples" / "scores.ipynb"
 
@@ -42,3 +43,10 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(_explanations(output)) == 2
     assert _explanations(output) == _explanations(NOTEBOOK)
+
+
+def test_the_notebook_of_a_training_is_valid_and_has_no_outputs() -> None:
+    """tests/trainers/trl/test_trl_notebook.py executes it."""
+    notebook = nbformat.read(ROOT / "examples" / "train.ipynb", as_version=nbformat.NO_CONVERT)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells)

@@ -84,6 +84,17 @@ def fenced(page: str, beginning: str) -> str:
     return next(block.code for block in found if block.code.startswith(beginning))
 
 
+OWN_COLUMNS = [
+    {
+        "id": row["id"],
+        "query": row["question"],
+        "contexts": [document["text"] for document in row["documents"]],
+        "relevant": row["supporting"],
+        "gold": row["answers"],
+        "completion": row["response"],
+    }
+    for row in examples("arena")[:8]
+]
 RAGAS = [
     {
         "user_input": row["question"],
@@ -118,6 +129,8 @@ NQ = [
     for i in range(5)
 ]
 FILES: dict[str, dict[str, Any]] = {
+    "AGENTS.md": {"rows.jsonl": OWN_COLUMNS},
+    "SKILL.md": {"rows.jsonl": OWN_COLUMNS},
     "dumps.md": {"rollouts.jsonl": dumped(1), "rollouts.1.jsonl": dumped(0)},
     "evaluate.md": {
         "rows.jsonl": examples("calibration", hops=2),

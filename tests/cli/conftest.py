@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,19 @@ def shell() -> Cli:
         return result
 
     return run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of a tiny model, which runs with one thread."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    import torch
+    from tiny_models import save
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more threads slow a small model down
+    yield save(tmp_path_factory.mktemp("models") / "qwen2")
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

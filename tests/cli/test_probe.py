@@ -368,18 +368,6 @@ def test_a_curriculum_is_refused(run):
 # --- sampling from real models -------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    pytest.importorskip("torch", reason="torch is not installed")
-    import torch
-    from tiny_models import save
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more threads slow a small model down
-    yield save(tmp_path_factory.mktemp("models") / "qwen2")
-    torch.set_num_threads(threads)
-
-
 RECIPE = ("-r", "naive-grpo", "--set", "accuracy.metric=substring")
 
 

@@ -272,18 +272,6 @@ def test_rationales_of_another_model_are_refused(run):
 # --- real models ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    pytest.importorskip("torch", reason="torch is not installed")
-    import torch
-    from tiny_models import save
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more threads slow a small model down
-    yield save(tmp_path_factory.mktemp("models") / "qwen2")
-    torch.set_num_threads(threads)
-
-
 SHORT = ("--max-tokens", "6", "--texts", "8")
 
 

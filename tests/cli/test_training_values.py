@@ -144,17 +144,7 @@ IKEA = {
     "temperature": 1.0,
 }
 # HiPRAG, released code at 3e64036, train_grpo_format.sh.
-HIPRAG = {
-    "prompts": 512,
-    "group": 5,
-    "learning_rate": 5e-7,
-    "warmup": 0.285,
-    "kl": "k3",
-    "kl_weight": 0.001,
-    "temperature": 1.0,
-    "prompt_tokens": 8192,
-    "response_tokens": 500,
-}
+HIPRAG = SEARCH_R1 | {"prompt_tokens": 8192}
 PAPERS = {
     "rlcr": RLCR,
     "autorefine": AUTOREFINE,

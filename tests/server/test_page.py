@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pages import OpenPage
 from processes import WAIT_SECONDS
 from running_server import ARENA, Running
 
@@ -26,23 +27,10 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-class OpenPage:
-    """A page in a browser, with its console messages and network requests."""
-
-    def __init__(self, browser: Any, url: str, **context: Any) -> None:
-        self.page = browser.new_context(**context).new_page()
-        self.console: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.console.append(message.text))
-        self.page.on("pageerror", lambda error: self.console.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(url)
-
-    def wait_for_text(self, name: str, text: str) -> None:
-        """Wait until an element has this text."""
-        sync_api.expect(self.page.locator(f"#{name}")).to_have_text(
-            text, timeout=1000 * WAIT_SECONDS
-        )
+def wait_for_text(view: OpenPage, name: str, text: str) -> None:
+    """Wait until an element has this text."""
+    place = view.page.locator(f"#{name}")
+    sync_api.expect(place).to_have_text(text, timeout=1000 * WAIT_SECONDS)
 
 
 def test_shows_recipe_health_and_means(browser: Any, serving: Callable[..., Running]) -> None:
@@ -50,14 +38,14 @@ def test_shows_recipe_health_and_means(browser: Any, serving: Callable[..., Runn
     rows = [ARENA, ARENA | {"supporting": [1], "response": "x"}]
     running.post("/score", json={"rollouts": rows})
     view = OpenPage(browser, running.url)
-    view.wait_for_text("scored", "2")
+    wait_for_text(view, "scored", "2")
     assert view.page.inner_text("#health") == "ready"
     assert view.page.inner_text("#recipe") == "arena"
     means = view.page.inner_text("#means")
     assert "bonus" in means
     assert "6.500" in means  # the mean reward of 13 and 0
     running.post("/score", json={"rollouts": rows})
-    view.wait_for_text("scored", "4")
+    wait_for_text(view, "scored", "4")
     assert view.console == []
     assert {url.removeprefix(running.url) for url in view.requests} <= {"/", "/status", "data:,"}
 
@@ -67,7 +55,7 @@ def test_markup_in_an_error_is_text(browser: Any, serving: Callable[..., Running
     row = {"response": "x", "answers": "a", "supporting": [MARKUP], "documents": [{"text": "d"}]}
     running.post("/score", json={"rollouts": [row]})
     view = OpenPage(browser, running.url)
-    view.wait_for_text("failed", "1")
+    wait_for_text(view, "failed", "1")
     assert "onerror" in view.page.inner_text("#errors")
     assert view.page.query_selector("img") is None
     assert view.page.title() == "rag-rewards"
@@ -76,9 +64,9 @@ def test_markup_in_an_error_is_text(browser: Any, serving: Callable[..., Running
 def test_shows_that_the_server_has_stopped(browser: Any, serving: Callable[..., Running]) -> None:
     running = serving("--recipe", "arena")
     view = OpenPage(browser, running.url)
-    view.wait_for_text("health", "ready")
+    wait_for_text(view, "health", "ready")
     running.stop()
-    view.wait_for_text("health", "no response")
+    wait_for_text(view, "health", "no response")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -86,7 +74,7 @@ def test_fits_a_narrow_screen(browser: Any, serving: Callable[..., Running], sch
     running = serving("--recipe", "ground-grpo")
     phone = {"viewport": {"width": 360, "height": 640}, "color_scheme": scheme}
     view = OpenPage(browser, running.url, **phone)
-    view.wait_for_text("health", "ready")
+    wait_for_text(view, "health", "ready")
     assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
@@ -98,4 +86,4 @@ def test_the_password_is_the_token(
     view = OpenPage(
         browser, running.url, http_credentials={"username": "anyone", "password": "secret"}
     )
-    view.wait_for_text("health", "ready")
+    wait_for_text(view, "health", "ready")

@@ -63,10 +63,23 @@ class Case:
     arguments: str
     source: str
     out: str = "out.jsonl"
-    workers: bool = False
-    stdin: bool = False
-    on_ray: bool = False
-    extra: tuple[str, ...] = ()
+
+    @property
+    def workers(self) -> bool:
+        return "--workers" in self.arguments
+
+    @property
+    def stdin(self) -> bool:
+        return self.arguments.startswith("score - ")
+
+    @property
+    def on_ray(self) -> bool:
+        return "--engine ray" in self.arguments
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        outputs = {"score": (".errors.jsonl",), "prepare": (".card.md",)}
+        return outputs.get(self.arguments.split()[0], ())
 
     def command(self, source: Path, out: Path, address: str, *, resume: bool) -> list[str]:
         names = {"source": source, "out": out, "folder": source.parent, "address": address}
@@ -74,93 +87,29 @@ class Case:
         return [*COMMAND, *words, *(["--resume"] if resume else [])]
 
 
-ERRORS = (".errors.jsonl",)
+ARENA, CTRL_RAG = "score {source} -r arena -o {out}", "score {source} -r ctrl-rag -o {out}"
+TWO = " --workers 2"
+ON_RAY = " --engine ray --ray-address {address}"
 CASES = (
-    Case("one process", "score {source} -r arena -o {out}", "rows.jsonl", extra=ERRORS),
-    Case(
-        "two workers",
-        "score {source} -r arena -o {out} --workers 2",
-        "rows.jsonl",
-        workers=True,
-        extra=ERRORS,
-    ),
-    Case(
-        "groups, two workers",
-        "score {source} -r ctrl-rag -o {out} --workers 2",
-        "groups.jsonl",
-        workers=True,
-        extra=ERRORS,
-    ),
-    Case(
-        "gzip input, one reader", "score {source} -r arena -o {out}", "rows.jsonl.gz", extra=ERRORS
-    ),
-    Case(
-        "gzip input, one reader, two workers",
-        "score {source} -r arena -o {out} --workers 2",
-        "rows.jsonl.gz",
-        workers=True,
-        extra=ERRORS,
-    ),
-    Case("standard input", "score - -r arena -o {out}", "rows.jsonl", stdin=True, extra=ERRORS),
-    Case(
-        "gzip output",
-        "score {source} -r arena -o {out}",
-        "rows.jsonl",
-        "out.jsonl.gz",
-        extra=ERRORS,
-    ),
-    Case(
-        "Parquet output",
-        "score {source} -r arena -o {out}",
-        "rows.jsonl",
-        "out.parquet",
-        extra=ERRORS,
-    ),
-    Case(
-        "Zstandard output, two workers",
-        "score {source} -r arena -o {out} --workers 2",
-        "rows.jsonl",
-        "out.jsonl.zst",
-        workers=True,
-        extra=ERRORS,
-    ),
-    Case(
-        "Parquet input and output, two workers",
-        "score {source} -r arena -o {out} --workers 2",
-        "rows.parquet",
-        "out.parquet",
-        workers=True,
-        extra=ERRORS,
-    ),
-    Case(
-        "sorted groups",
-        "score {source} -r ctrl-rag -o {out} --sort",
-        "mixed.jsonl",
-        extra=ERRORS,
-    ),
-    Case(
-        "sorted groups, two workers",
-        "score {source} -r ctrl-rag -o {out} --sort --workers 2",
-        "mixed.jsonl",
-        workers=True,
-        extra=ERRORS,
-    ),
+    Case("one process", ARENA, "rows.jsonl"),
+    Case("two workers", ARENA + TWO, "rows.jsonl"),
+    Case("groups, two workers", CTRL_RAG + TWO, "groups.jsonl"),
+    Case("gzip input, one reader", ARENA, "rows.jsonl.gz"),
+    Case("gzip input, one reader, two workers", ARENA + TWO, "rows.jsonl.gz"),
+    Case("standard input", "score - -r arena -o {out}", "rows.jsonl"),
+    Case("gzip output", ARENA, "rows.jsonl", "out.jsonl.gz"),
+    Case("Parquet output", ARENA, "rows.jsonl", "out.parquet"),
+    Case("Zstandard output, two workers", ARENA + TWO, "rows.jsonl", "out.jsonl.zst"),
+    Case("Parquet input and output, two workers", ARENA + TWO, "rows.parquet", "out.parquet"),
+    Case("sorted groups", CTRL_RAG + " --sort", "mixed.jsonl"),
+    Case("sorted groups, two workers", CTRL_RAG + " --sort" + TWO, "mixed.jsonl"),
     Case(
         "Ray, two workers",
-        "score {source} -r {folder}/slow.py:length -o {out} --workers 2 --engine ray "
-        "--ray-address {address}",
+        "score {source} -r {folder}/slow.py:length -o {out}" + TWO + ON_RAY,
         "rows.jsonl",
-        workers=True,
-        on_ray=True,
-        extra=ERRORS,
     ),
     Case("evaluate", "evaluate {source} -m em,f1,substring -o {out}", "valid.jsonl", "out.json"),
-    Case(
-        "prepare",
-        "prepare hotpotqa {source} -r arena -o {out}",
-        "questions.json",
-        extra=(".card.md",),
-    ),
+    Case("prepare", "prepare hotpotqa {source} -r arena -o {out}", "questions.json"),
 )
 
 

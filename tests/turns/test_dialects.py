@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from notation import PARIS, THOUGHT, answer, information, search
+from search_notation import PARIS, THOUGHT, answer, information, search
 
 from rag_rewards import decode_row
 from rag_rewards.turns.blocks import documents_of

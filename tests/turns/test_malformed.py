@@ -6,7 +6,7 @@ import pytest
 from growth import assert_linear, sizes
 from hypothesis import given
 from hypothesis import strategies as st
-from notation import PARIS, THOUGHT, answer, information, search
+from search_notation import PARIS, THOUGHT, answer, information, search
 
 from rag_rewards import DataError, decode_row
 from rag_rewards.turns.dialects import DIALECTS

@@ -6,7 +6,7 @@ import pickle
 
 import msgspec
 import pytest
-from notation import PARIS, THOUGHT, answer, search
+from search_notation import PARIS, THOUGHT, answer, search
 
 from rag_rewards import Evidence, Rollout, RolloutError, decode_row, recipe
 from rag_rewards.errors import BackendError, DataError, RowError, UsageError

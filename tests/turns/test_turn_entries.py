@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from notation import answer, search
+from search_notation import answer, search
 
 from rag_rewards import (
     DataError,

@@ -1,13 +1,16 @@
-"""The section about TRL of docs/start-training.md, which trains one step."""
+"""The commands for TRL of docs/start-training.md and AGENTS.md, which train one step."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from walkthrough import commands, follow, lay_out
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -> None:
@@ -33,3 +36,28 @@ def test_the_trial_trains_a_tiny_model_with_different_rewards(tmp_path: Path) ->
     shares = re.findall(r"'frac_reward_zero_std': '([\d.]+)'", ran.stdout)
     assert all(float(share) < 0.8 for share in shares)
     assert set(re.findall(r"'arena/not_scored': '(.*?)'", ran.stdout)) == {"0"}
+
+
+def test_the_commands_for_own_columns_train_one_step(tmp_path: Path) -> None:
+    """Follow AGENTS.md with rows whose columns have other names."""
+    from tiny_models import save
+
+    text = (ROOT / "AGENTS.md").read_text("utf-8")
+    [block] = re.findall(r"^```sh trl\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    prepare, init, start = block.splitlines()
+    *_, small = commands("TRL")
+    rows = [
+        {
+            "query": f"Which river runs through city {i}?",
+            "contexts": [f"City {i} lies on the Seine.", "Lyon lies on the Rhône."],
+            "relevant": [1],
+            "gold": ["Seine", "the Seine"],
+        }
+        for i in range(4)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    save(tmp_path / "path" / "to" / "model")
+    for command in (prepare, init, f"{start} {small.removeprefix(start)}"):
+        ran = follow(command, tmp_path)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+    assert "'arena/not_scored': '0'" in ran.stdout

@@ -1,0 +1,54 @@
+"""Train a search agent in TRL with the reward of Search-R1, in place of a copied `qa_em.py`.
+
+python examples/search_r1_trl.py --model_name_or_path MODEL --dataset_name DATA --output_dir DIR
+
+The copied reward compares the last <answer> of the whole text with the gold answers. It also pays
+for an answer section in a page or in results that the policy wrote itself, for one in thinking that
+is never closed, and for several guesses of which the last is right. For other responses, the recipe
+gives the same reward. It does not pay for the first three, and with `hardened=True` for none.
+
+DATA has the columns `question` and `golden_answers`, and SEARCH_URL is a retrieval server of
+Search-R1. The options of GRPOConfig, ModelConfig and ScriptArguments can be used.
+"""
+
+import json
+import os
+from urllib.request import Request, urlopen
+
+from datasets import load_dataset
+from rag_rewards_adapters.trl import RagReward
+from trl import GRPOConfig, GRPOTrainer, ModelConfig, ScriptArguments, TrlParser
+
+import rag_rewards as rr
+
+PROMPT = rr.RECIPES["search-r1"].baselines["tools"]
+
+
+def search(query: str) -> str:
+    """Search for documents.
+
+    Args:
+        query: A question or a few keywords.
+
+    Returns:
+        The documents in JSON.
+    """
+    url = os.environ.get("SEARCH_URL", "http://127.0.0.1:8000/retrieve")
+    body = json.dumps({"queries": [query], "topk": 3, "return_scores": True}).encode()
+    with urlopen(Request(url, body, {"Content-Type": "application/json"})) as reply:  # noqa: S310
+        [pages] = json.load(reply)["result"]
+    return json.dumps([{"text": page["document"]["contents"]} for page in pages])
+
+
+def prompt(row: dict) -> dict:
+    return {"prompt": PROMPT.messages(rr.Rollout(question=row["question"], response=""))}
+
+
+if __name__ == "__main__":
+    parser = TrlParser((ScriptArguments, GRPOConfig, ModelConfig))
+    data, args, model = parser.parse_args_and_config()
+    rows = load_dataset(data.dataset_name, split=data.dataset_train_split).map(prompt)
+    reward = RagReward("search-r1", columns={"answers": "golden_answers"})
+    trainer = GRPOTrainer(model.model_name_or_path, reward, args, rows, tools=[search])
+    reward.bind(trainer)
+    trainer.train()
