@@ -96,9 +96,9 @@ CELLS: dict[str, dict[str, Cell]] = {
         "floor": _setting("`std_floor=0.1` and `--disable-grpo-std-normalization`", std_floor=0.1)
     },
     "verifiers": {
-        "likelihood of a group": _setting("`GroupCredit` in prime-rl, `model=URL`"),
-        "judge of a group": _setting(f"`GroupCredit` in prime-rl, {_JUDGE.text}", **JUDGE),
-        "floor": _setting("`GroupCredit` in prime-rl with `std_floor=0.1`", std_floor=0.1),
+        "likelihood of a group": _setting("`EpisodeReward`, `model=URL`, `backend=vllm`"),
+        "judge of a group": _setting(f"`EpisodeReward`, {_JUDGE.text}", **JUDGE),
+        "floor": _setting("`EpisodeReward` with `std_floor=0.1`", std_floor=0.1),
     },
     "openenv": {
         "likelihood of a group": _setting(f"{_BESIDE}, `reward.bind(trainer)` or `model=URL`"),

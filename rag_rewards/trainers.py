@@ -223,10 +223,10 @@ TRAINERS: dict[str, Trainer] = {
         package="verifiers",
         since="0.4",
         tested="0.4.0",
-        environment=("verifiers==0.4.0 pytest",),
+        environment=("verifiers==0.4.0 prime==0.18.0 pytest",),
         install="pip install verifiers",
-        turn_credit="GroupCredit of rag_rewards_adapters.verifiers in an algorithm of prime-rl",
-        one_rollout="use GroupCredit of rag_rewards_adapters.verifiers in an algorithm of prime-rl",
+        turn_credit="reward(turn_rewards=True) or EpisodeReward(credit=METHOD) of "
+        "rag_rewards_adapters.verifiers, with the algorithm turn_credit of prime-rl",
     ),
     "openenv": Trainer(
         title="OpenEnv",

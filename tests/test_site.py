@@ -178,7 +178,7 @@ PUBLIC = {
     "rag_rewards_adapters.openrlhf": ["reward_function", "executor"],
     "rag_rewards_adapters.ms_swift": ["register", "RagReward"],
     "rag_rewards_adapters.callables": ["each", "batch"],
-    "rag_rewards_adapters.verifiers": ["reward", "GroupCredit"],
+    "rag_rewards_adapters.verifiers": ["reward", "EpisodeReward"],
     "rag_rewards_adapters.tinker": ["GroupRewards"],
 }
 

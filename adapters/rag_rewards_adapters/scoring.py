@@ -348,8 +348,9 @@ def token_values(turns: Sequence[float] | None, spans: Sequence[Span], length: i
 class SingleRecipe:
     """A recipe in a trainer that passes one rollout at a time.
 
-    The other arguments are those of `check_scope` and `TurnSums`. Raises UsageError for a recipe
-    that needs what the trainer does not pass.
+    The other arguments are those of `check_scope` and `TurnSums`; `way_to_turn_credit` is None if
+    the rewards of turns are not summed. Raises UsageError for a recipe that needs what the trainer
+    does not pass.
     """
 
     def __init__(
@@ -359,11 +360,12 @@ class SingleRecipe:
         *,
         for_groups: str,
         for_stages: str = "start a run for each stage",
-        way_to_turn_credit: str = "",
+        way_to_turn_credit: str | None = "",
     ) -> None:
         check_scope(scorer.reward, trainer, for_groups=for_groups, for_stages=for_stages)
         self.scorer = scorer
-        self._sums, self._searches = TurnSums(way_to_turn_credit), SearchCheck()
+        self._sums = None if way_to_turn_credit is None else TurnSums(way_to_turn_credit)
+        self._searches = SearchCheck()
 
     async def score(self, rollout: Rollout | RolloutError) -> Score:
         """Return the score of a rollout. Raises its RolloutError if it is unscored.
@@ -376,7 +378,8 @@ class SingleRecipe:
         else:
             [result] = await asyncio.to_thread(self.scorer.score_each, [rollout])
         score = score_of(result)
-        self._sums.check([score])
+        if self._sums is not None:
+            self._sums.check([score])
         return score
 
 

@@ -1,4 +1,4 @@
-"""verifiers and prime-rl: recipes as rewards of a task, and advantages of turns for a group.
+"""verifiers and prime-rl: recipes as rewards of tasks and groups, and rewards of turns.
 
 In your own module,
 
@@ -9,23 +9,23 @@ and in the configuration of the task: `rewards: {arena: {fn: "my_module:arena", 
 data of the task has the fields of a row (`answers`, `documents`, `supporting`, …).
 `rag-rewards init verifiers` writes a package with a taskset that uses such a reward.
 
-verifiers scores one trace at a time. A recipe that compares the rollouts of a group, and advantages
-of turns, need an algorithm of prime-rl: `GroupCredit` scores all traces of a group and writes the
-advantage of each token into them.
+A task scores one trace at a time. An environment with several attempts at a task, such as the
+`BestOfNEnv` of verifiers, has all of them in one episode: `EpisodeReward` scores them as a group.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import takewhile
-from statistics import fmean
+from itertools import accumulate, takewhile
+from operator import mul
 from typing import Any
 
 from rag_rewards.errors import DataError, RolloutError
 from rag_rewards.loading import RecipeSource
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.scorer import Scorer
+from rag_rewards.training.credit.entries import Advantages
 from rag_rewards_adapters.reading import read_rollout
 from rag_rewards_adapters.scoring import (
     GroupRecipe,
@@ -33,98 +33,154 @@ from rag_rewards_adapters.scoring import (
     component_metrics,
     group_values,
     load,
+    score_of,
+    with_value,
 )
 
 log = logging.getLogger("rag_rewards")
 
 
 def reward(
-    recipe: RecipeSource | None = None, /, **options: Any
-) -> Callable[[Any, Any], Awaitable[float]]:
+    recipe: RecipeSource | None = None, /, *, turn_rewards: bool = False, **options: Any
+) -> Callable[[Any, Any], Awaitable[float | dict[str, float]]]:
     """Return an asynchronous function of `task` and `trace`, which scores a trace.
 
+    turn_rewards  write the state after each turn, for the algorithm `turn_credit` of prime-rl
+    options       settings and models, with the names of the command line
+
     Components become metrics of the trace, under the name of the recipe. A recipe that reads turns
-    gets all messages since the first reply; its rewards of turns are summed. The options have the
-    names of the command line. Raises UsageError for a recipe that compares the rollouts of a group,
-    because verifiers scores one trace at a time (verifiers/v1/task.py, Task.score), and for a
-    curriculum, because verifiers does not pass the training step. The function raises RolloutError
-    for an unscored rollout; verifiers then records None and the error, and prime-rl trains on the
-    other traces of the group. A recipe with models therefore logs a warning: use it for
-    evaluations, and `GroupCredit` for training.
+    gets all messages since the first reply; its rewards of turns are summed. With `turn_rewards`,
+    the function also writes their sum after each turn (`_write_states`), and returns two rewards:
+    that of the recipe, and minus the progress between the first and the last turn, which
+    `turn_credit` adds. Their sum is the reward of the first turn.
+
+    Raises UsageError for a recipe that compares the rollouts of a group, because verifiers scores
+    one trace at a time (verifiers/v1/task.py, Task.score), and for a curriculum, because verifiers
+    does not pass the training step. The function raises RolloutError for an unscored rollout;
+    verifiers then records None and the error, and prime-rl trains on the other traces of the group.
+    A recipe with models therefore logs a warning: use it for evaluations, and `EpisodeReward` for
+    training.
     """
     scorer = load(recipe, options)
-    way = "use GroupCredit in an algorithm of prime-rl"
-    single = SingleRecipe(scorer, "verifiers", for_groups=way, way_to_turn_credit=way)
+    way = None if turn_rewards else "pass turn_rewards=True, and use turn_credit of prime-rl"
+    groups = "use EpisodeReward in an environment with several attempts"
+    single = SingleRecipe(scorer, "verifiers", for_groups=groups, way_to_turn_credit=way)
+    name = str(scorer.reward.name)
     if scorer.has_models:
         log.warning(
             "%s calls models, and if one fails for a trace, prime-rl trains on the other traces of "
-            "the group: use this reward for evaluations, and GroupCredit for training",
-            scorer.reward.name,
+            "the group: use this reward for evaluations, and EpisodeReward for training",
+            name,
         )
 
-    async def score(task: Any, trace: Any) -> float:
+    async def score(task: Any, trace: Any) -> float | dict[str, float]:
         result = await single.score(_rollout(scorer, task, trace))
-        trace.record_metrics(component_metrics(scorer.reward.name, result))
-        return float(result.value or 0.0)
+        trace.record_metrics(component_metrics(name, result))
+        value = float(result.value or 0.0)
+        if not turn_rewards or not result.turns:
+            return value
+        _write_states(trace, [entry or 0.0 for entry in result.turns])
+        return {name: value, f"{name}/turn_rewards": -_progress(trace)}
 
     return score
 
 
-class GroupCredit(GroupRecipe):
-    """Scores the traces of a group and writes the advantages of their tokens.
+class EpisodeReward(GroupRecipe):
+    """Scores the attempts at a task, which are the traces of one episode, as a group.
 
     recipe          a recipe in any form, also one that compares the rollouts of a group
     credit          a credit method or a Credit; default: the settings `credit` of the recipe
     credit_options  options of the method, such as {"norm": "separate"}
-    std_floor       use (R − mean)/max(std, floor) within the group, the advantage of LEAR
-    patience        number of consecutive groups in which a model failed, or in which no trace is
-                    scored, before the error is raised
+    std_floor       record (R − mean)/max(std, floor) within the group, the advantage of LEAR
     options         settings and models, with the names of the command line
 
-    Without a credit method and `std_floor`, the advantage is R − mean, as in prime-rl's `grpo`.
-    All tokens of an unscored trace have the advantage 0, so that prime-rl does not train on it.
-    Call the object in `score_group` of a subclass of prime-rl's Algorithm, with the traces.
+    Call the object in `finalize` of an environment, with the traces of the episode. It records the
+    reward of each trace, from which prime-rl's `grpo` subtracts the mean of the group. An unscored
+    trace gets its error, so that prime-rl does not train on it; if a model fails, these are all
+    traces of the group. A trace that failed before is no part of the group.
+
+    With a credit method, prime-rl's `turn_credit` with `gamma = 0` and `beta = 1` gives the tokens
+    of turn t of trace i the advantage u_it − c. Here, u_it is the advantage of the credit method,
+    and c is the mean over the traces of the means of u_it over their tokens. For this, the state
+    after turn t is Σ_{k ≤ t} (u_ik − u_i1), and the reward is the mean of the trace minus its last
+    state.
     """
 
-    trainer = "prime-rl"
-    way_to_turn_credit = "set credit= to a credit method"
+    trainer = "verifiers"
+    way_to_turn_credit = "set credit= to a credit method, and use turn_credit of prime-rl"
 
-    async def __call__(self, traces: Sequence[Any]) -> list[float]:
-        """Write rewards, metrics and advantages into the traces of a group. Return the rewards."""
+    def __init__(self, recipe: RecipeSource | None = None, **options: Any) -> None:
+        super().__init__(recipe, **options)
+        if self.credit is not None:
+            log.warning(
+                "%s has the credit method %s: use the algorithm turn_credit of prime-rl with "
+                "gamma = 0 and beta = 1, or set credit='group'",
+                self.name,
+                self.credit.method,
+            )
+
+    async def __call__(self, traces: Sequence[Any]) -> None:
+        """Write the reward, the metrics and the states of each trace, or its error."""
+        traces = [trace for trace in traces if trace.ok]
         everyone = [range(len(traces))]
         rollouts = [_rollout(self.scorer, trace.task.data, trace) for trace in traces]
-        scores = await self.scores(rollouts, everyone)
-        values = group_values(scores, everyone)
-        for trace, score, value in zip(traces, scores, values, strict=True):
-            if score is not None:
+        self._searches.check(self.scorer.recipes, rollouts)
+        results = await self.scorer.score_each_async(rollouts, everyone)
+        results = list(map(with_value, results))
+        scores = [result if isinstance(result, Score) else None for result in results]
+        values = group_values(scores, everyone, self.std_floor)
+        turns: Advantages = [None] * len(traces)
+        if self.credit is None:
+            self._sums.check(scores)
+        else:
+            turns = self.turn_advantages(scores, rollouts, everyone)
+        for trace, result, value, advantages in zip(traces, results, values, turns, strict=True):
+            try:
+                score = score_of(result)
+                if advantages is not None:
+                    total = _write_advantages(trace, advantages) - _progress(trace)
+                    trace.record_reward(f"{self.name}/turn_rewards", total - value)
+            except RolloutError as error:
+                trace.record_error(error)
+            else:
                 trace.record_metrics(component_metrics(self.name, score))
                 trace.record_reward(self.name, value)
-        if self.credit is not None:
-            turns = self.turn_advantages(scores, rollouts, everyone)
-        else:
-            turns = [[value] for value in self._advantages(scores)]
-        for trace, advantages in zip(traces, turns, strict=True):
-            _write(trace, advantages or [0.0])
-        return values
-
-    def _advantages(self, scores: Sequence[Score | None]) -> list[float]:
-        """Return R − mean, or the advantage of LEAR, of each trace; 0 for an unscored one."""
-        values = group_values(scores, [range(len(scores))], self.std_floor)
-        mean = fmean(values) if values else 0.0
-        return [value - mean for value in values]
 
 
-def _write(trace: Any, turns: Sequence[float]) -> None:
-    """Write the advantage of each turn to its sampled tokens. One value is that of all turns.
+def _write_advantages(trace: Any, advantages: Sequence[float]) -> float:
+    """Write the states of a trace whose differences are those of the advantages of its turns.
 
-    Raises RolloutError if the trace has another number of turns than the rollout.
+    One advantage is that of all turns. Returns the mean over the tokens of the turns, or over the
+    turns if a server returned no tokens.
     """
-    nodes = [node for node in trace.nodes if any(node.mask)]
-    values = list(turns) * len(nodes) if len(turns) == 1 else list(turns)
-    if len(values) != len(nodes):
-        raise RolloutError(f"{len(values)} advantages for {len(nodes)} replies of the trace")
-    for node, value in zip(nodes, values, strict=True):
-        node.advantages = [float(value)] * sum(node.mask)
+    tokens = [sum(node.mask) for node in trace.nodes if node.sampled]
+    values = list(advantages) * len(tokens) if len(advantages) == 1 else list(advantages)
+    _write_states(trace, [value - values[0] for value in values])
+    weights = tokens if any(tokens) else [1] * len(tokens)
+    return float(sum(map(mul, values, weights)) / sum(weights))
+
+
+def _write_states(trace: Any, rewards: Sequence[float]) -> None:
+    """Write the state after each turn, the sum of the rewards of turns so far, into the trace.
+
+    `turn_credit` (PrimeIntellect-ai/prime-rl@0d60244, pull request 3282) reads them, one for each
+    sampled turn. The progress of a turn is the difference of its state and the one before, and that
+    of the first turn is 0. It adds the progress of the trace to its reward, so that the reward has
+    to be that of the trace minus `_progress`. Raises RolloutError for no turn or another number of
+    turns, and for a trace with branches, whose turns have no single order.
+    """
+    if not rewards or len(rewards) != trace.num_turns or trace.num_branches > 1:
+        raise RolloutError(
+            f"{len(rewards)} rewards of turns for {trace.num_turns} replies in "
+            f"{trace.num_branches} branches of the trace"
+        )
+    trace.info["turn_rewards"] = list(accumulate(rewards))
+
+
+def _progress(trace: Any) -> float:
+    """Return the difference of the last and the first state of a trace."""
+    states = trace.info["turn_rewards"]
+    return float(states[-1] - states[0])
 
 
 def _rollout(scorer: Scorer, task: Any, trace: Any) -> Rollout | RolloutError:

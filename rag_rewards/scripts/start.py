@@ -102,6 +102,11 @@ class Start:
         return self.reward.scope == "group"
 
     @property
+    def fits_groups(self) -> bool:
+        """Whether a group is scored as a whole: it is compared, or one of its models can fail."""
+        return self.scores_groups or bool(self.extras) or self.training.std_floor.value is not None
+
+    @property
     def needs_turns(self) -> bool:
         """Whether the reward reads the turns of a rollout."""
         return any(recipe.needs_turns for recipe in self.reward.recipes)
@@ -272,6 +277,13 @@ class Start:
             options |= {f"settings.{key}": setting for key, setting in settings.items()}
             options |= {} if name == "settings" else {name: value}
         return options
+
+    @property
+    def rows(self) -> str:
+        """The text of the data file, "" if it does not exist yet."""
+        path = Path(self.data)
+        is_text = path.suffix == ".jsonl" and path.is_file()
+        return path.read_text("utf-8").rstrip("\n") if is_text else ""
 
     @property
     def needs_judge(self) -> bool:

@@ -20,7 +20,7 @@ from rag_rewards_adapters.openrlhf import agent, reward_function
 from rag_rewards_adapters.skyrl import SkyRLRecipe
 from rag_rewards_adapters.slime import SlimeRecipe
 from rag_rewards_adapters.tinker import GroupRewards
-from rag_rewards_adapters.verifiers import GroupCredit, _rollout
+from rag_rewards_adapters.verifiers import EpisodeReward, _rollout
 
 from rag_rewards import Models
 from rag_rewards.errors import DataError
@@ -151,7 +151,7 @@ class Message(SimpleNamespace):
 class Trace:
     """The fields of verifiers' Trace that the adapter reads."""
 
-    last_reply, root_reply = REPLY, None
+    last_reply, root_reply, ok = REPLY, None, True
 
     def __init__(self, nodes: list[Any]) -> None:
         data = SimpleNamespace(model_dump=lambda: GOLD, prompt_text="Which river?")
@@ -169,11 +169,11 @@ def node(role: str, content: str, *, sampled: bool) -> Any:
 
 
 def of_verifiers(models: Models, **options: Any) -> Scorer:
-    credit = GroupCredit(**options)
-    credit.scorer.models = models
+    reward = EpisodeReward(**options)
+    reward.scorer.models = models
     nodes = [node("user", TEXT, sampled=False), node("assistant", REPLY, sampled=True)]
-    asyncio.run(credit([Trace(nodes)]))
-    return credit.scorer
+    asyncio.run(reward([Trace(nodes)]))
+    return reward.scorer
 
 
 def of_ms_swift(models: Models, **options: Any) -> Scorer:

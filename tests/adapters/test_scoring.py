@@ -21,7 +21,7 @@ from rag_rewards_adapters.scoring import (
 from rag_rewards_adapters.skyrl import SkyRLRecipe
 from rag_rewards_adapters.slime import SlimeRecipe
 from rag_rewards_adapters.tinker import GroupRewards
-from rag_rewards_adapters.verifiers import GroupCredit, reward
+from rag_rewards_adapters.verifiers import EpisodeReward, reward
 
 from rag_rewards import custom, decode_row
 from rag_rewards.errors import BackendError, DataError, GroupError, UsageError
@@ -45,7 +45,7 @@ def nemo_gym(recipe: str | None = None, **options: Any) -> Verifier:
     ("construct", "way"),
     [
         (each, r"use batch\(\)"),
-        (reward, "use GroupCredit"),
+        (reward, "use EpisodeReward"),
         (reward_function, "use the agent executor"),
         (nemo_gym, "choose another recipe"),
     ],
@@ -57,7 +57,7 @@ def test_a_recipe_that_compares_rollouts_needs_groups(construct: Any, way: str) 
 
 @pytest.mark.parametrize(
     "construct",
-    [SlimeRecipe, GroupRewards, GroupCredit, reward, reward_function, nemo_gym, executor],
+    [SlimeRecipe, GroupRewards, EpisodeReward, reward, reward_function, nemo_gym, executor],
 )
 def test_a_curriculum_needs_the_training_step(construct: Any) -> None:
     with pytest.raises(UsageError, match=r"does not pass the training step.*each stage"):
@@ -67,7 +67,7 @@ def test_a_curriculum_needs_the_training_step(construct: Any) -> None:
 # --- credit --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [SlimeRecipe, SkyRLRecipe, GroupCredit])
+@pytest.mark.parametrize("kind", [SlimeRecipe, SkyRLRecipe, EpisodeReward])
 def test_the_credit_of_the_arguments_and_of_the_recipe(kind: Any) -> None:
     changed = kind("igpo", credit_options={"norm": "separate"}).credit
     assert changed == Credit("igpo", {"norm": "separate", "gamma": 1.0, "std_floor": 0.0})

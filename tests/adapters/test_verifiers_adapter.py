@@ -105,4 +105,4 @@ def test_a_reward_with_models_warns_that_groups_are_not_known(caplog: Any) -> No
     reward("truthrl", judge="http://localhost:1", judge_model="tiny")
     [record] = caplog.records
     assert "truthrl calls models" in record.getMessage()
-    assert "GroupCredit for training" in record.getMessage()
+    assert "EpisodeReward for training" in record.getMessage()

@@ -56,6 +56,7 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "function rag_rewards_adapters.skyrl.SkyRLRecipe.advantages": (
         "the generator computes the advantages, and its output contains them"
     ),
+    "class rag_rewards_adapters.verifiers.GroupCredit": "`EpisodeReward` needs no launcher",
     "function rag_rewards.lazy_names": "never was a public name: the stub has the public names",
     "function rag_rewards.rewards.lazy_names": "never was a public name",
     **{key: "an error names what replaces it" for key in RELEASED if is_removed_option(key)},

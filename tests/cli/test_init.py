@@ -327,6 +327,23 @@ def test_the_command_of_verifiers_is_local(cli: Any, tmp_path: Path) -> None:
     assert words[words.index("--client.base-url") + 1].startswith("http://localhost:")
 
 
+def test_a_package_of_verifiers_scores_a_group_in_one_episode(cli: Any, tmp_path: Path) -> None:
+    """A judge can fail for one attempt, so that all of them have to be scored together."""
+    for recipe, is_group in (("ruler", True), ("truthrl", True), ("arena", False)):
+        folder, module = tmp_path / recipe, f"rag_{recipe}"
+        cli("init", "verifiers", "-r", recipe, "-o", folder, code=0)
+        code = (folder / module / "__init__.py").read_text()
+        assert [f'EpisodeReward("{recipe}")' in code, "BestOfNEnv)" in code] == [is_group] * 2
+        assert ("@vf.reward" in code) != is_group
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        assert project["dependencies"][1] == "verifiers>=0.4"
+        orchestrator = tomllib.loads((folder / "configs/rl.toml").read_text())["orchestrator"]
+        [source] = orchestrator["train"]["source"]
+        size = source["env"].get("n", orchestrator["group_size"])
+        assert size == rr.recipe(recipe).training.group.value
+        assert (orchestrator["group_size"] == 1) == is_group
+
+
 def test_the_server_of_nemo_gym(cli: Any, tmp_path: Path) -> None:
     options = ("--set", "bonus.value=5", "--validation", "v.jsonl")
     cli("init", "nemo-gym", "-r", "arena", *options, "-o", tmp_path / "run", code=0)
@@ -724,7 +741,8 @@ def test_a_trial_has_a_tiny_model_and_its_rows(cli: Any, tmp_path: Path, trainer
     scripts = [path for path in files_of(folder) if path.suffix in (".py", ".sh", ".yaml", ".toml")]
     text = "\n".join(path.read_text("utf-8") for path in scripts)
     assert str(folder / "model") in text
-    assert str(data) in text
+    copies = [path for path in files_of(folder) if path.name == data.name and path != data]
+    assert str(data) in text or [path.read_bytes() for path in copies] == [rows]
     assert "path/to/model" not in text
     again = cli("init", trainer, "-r", "arena", "--tiny", "-o", folder, code=2).err
     assert "already exists" in again

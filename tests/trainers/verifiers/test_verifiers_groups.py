@@ -1,21 +1,25 @@
-"""Groups of real traces: the golden rewards, the advantages of prime-rl, and those of turns.
+"""Groups of real traces: the golden rewards, and the advantages of prime-rl from what is written.
 
-`assign_advantages` of prime-rl@559b447 (src/prime_rl/orchestrator/algo/routing.py) writes
-`MessageNode.advantages`, one value per sampled token; `Trace.advantages` reads them.
+prime-rl is not run. `grpo` follows src/prime_rl/orchestrator/algo/grpo.py of
+PrimeIntellect-ai/prime-rl@559b447, and `turn_credit` the section "Turn-Credit Shaping" of
+docs/algorithms.md at 0d60244 (pull request 3282).
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 import verifiers.v1 as vf
 from rag_rewards_adapters import verifiers as adapter
 from rag_rewards_adapters.callables import each
-from rag_rewards_adapters.verifiers import GroupCredit, reward
+from rag_rewards_adapters.verifiers import EpisodeReward, reward
 from rag_rewards_adapters.verifiers_taskset import RagData
 from verifiers.v1.graph import MessageNode
 from verifiers.v1.types import AssistantMessage, ToolCall, ToolMessage, UserMessage
@@ -64,33 +68,57 @@ def trace_of(row: dict[str, Any], tokens: int = 2) -> Any:
         calls=[],
         rewards={},
         metrics={},
+        info={},
+        errors=[],
         root_reply=None,
         stop_condition=None,
+        ok=True,
     )
 
 
-def credit_of(recipe: Any, group: Group | None = None, **options: Any) -> GroupCredit:
-    credit = GroupCredit(recipe, **options)
+def group_of(recipe: Any, group: Group | None = None, **options: Any) -> EpisodeReward:
+    score = EpisodeReward(recipe, **options)
     if group is not None:
-        credit.scorer.gatherer, credit.scorer.models = EvidenceGatherer(group), MODELS
-    return credit
+        score.scorer.gatherer, score.scorer.models = EvidenceGatherer(group), MODELS
+    return score
+
+
+def grpo(traces: Sequence[Any]) -> list[float]:
+    """Return the advantage of each trace that has no error."""
+    rewards = [trace.reward for trace in traces if not trace.has_error]
+    return [value - fmean(rewards) for value in rewards]
+
+
+def turn_credit(traces: Sequence[Any], gamma: float, beta: float = 1.0) -> list[list[float]]:
+    """Return the advantage of each turn of each trace, by the definition."""
+    states = [trace.info["turn_rewards"] for trace in traces]
+    progress = [[0.0, *(after - before for before, after in pairwise(own))] for own in states]
+    returns = [trace.reward + sum(own) for trace, own in zip(traces, progress, strict=True)]
+    advantages = []
+    for trace, own, value in zip(traces, progress, returns, strict=True):
+        share = [
+            [gamma ** (t - i) / sum(gamma**k for k in range(t + 1)) for t in range(i, len(own))]
+            for i in range(len(own))
+        ]
+        credit = [
+            sum(a * b for a, b in zip(row, own[i:], strict=True)) for i, row in enumerate(share)
+        ]
+        tokens = [sum(n.mask) for n in trace.nodes if n.sampled]
+        mean = sum(c * n for c, n in zip(credit, tokens, strict=True)) / sum(tokens)
+        advantages.append([value - fmean(returns) + beta * (c - mean) for c in credit])
+    return advantages
 
 
 @ALL
 def test_rewards_and_advantages_of_a_golden_group(group: Group) -> None:
     traces = [trace_of(row) for row in group.rows]
-    credit = credit_of(group.recipe, group, settings=group.settings)
-    if not group.whole:
-        with pytest.raises(RolloutError):  # in the first batch
-            asyncio.run(credit(traces))
-        return
-    assert asyncio.run(credit(traces)) == pytest.approx(list(group.rewards))
-    assert [trace.reward for trace in traces] == pytest.approx(list(group.rewards))
-    for trace, expected in zip(traces, centred(group), strict=True):
-        assert [n.advantages for n in trace.nodes if n.sampled] == [
-            pytest.approx([expected] * 2) for n in trace.nodes if n.sampled
-        ]
-        assert all(n.advantages is None for n in trace.nodes if not n.sampled)
+    asyncio.run(group_of(group.recipe, group, settings=group.settings)(traces))
+    for trace, expected in zip(traces, group.rewards, strict=True):
+        assert trace.has_error == (expected is None)
+        if expected is not None:
+            assert trace.reward == pytest.approx(expected)
+    if group.whole:
+        assert grpo(traces) == pytest.approx(centred(group))
 
 
 @ALL
@@ -98,10 +126,8 @@ def test_the_advantage_of_lear(group: Group) -> None:
     if not group.whole:
         return
     traces = [trace_of(row) for row in group.rows]
-    asyncio.run(credit_of(group.recipe, group, settings=group.settings, std_floor=0.1)(traces))
-    expected = advantages(group, std_floor=0.1)
-    for trace, value in zip(traces, expected, strict=True):
-        assert trace.nodes[-1].advantages == pytest.approx([value] * 2, abs=1e-9)
+    asyncio.run(group_of(group.recipe, group, settings=group.settings, std_floor=0.1)(traces))
+    assert grpo(traces) == pytest.approx(advantages(group, std_floor=0.1), abs=1e-9)
 
 
 @ALL
@@ -125,35 +151,66 @@ def test_the_reward_of_one_trace_of_a_golden_group(
             assert asyncio.run(score(trace.task.data, trace)) == pytest.approx(expected)
 
 
-def test_a_search_with_tools_has_a_reward_for_each_turn() -> None:
+def searches(answer: str) -> Any:
+    """Return a trace with a search of 4 tokens and an answer of 2."""
     call = ToolCall(id="1", name="search", arguments='{"query": "river of Paris"}')
-    row = {"question": "Which river?", "answers": ["Seine"], "response": "<answer>Seine</answer>"}
-    trace = trace_of(row)
+    response = f"<answer>{answer}</answer>"
+    trace = trace_of({"question": "Which river?", "answers": ["Seine"], "response": response})
     trace.nodes[1:1] = [
         node(AssistantMessage(content="I search.", tool_calls=[call]), 4, 0),
         node(ToolMessage(tool_call_id="1", content="The Seine."), 0, 1),
     ]
-    credit = credit_of(SEARCHES, credit="return", credit_options={"scale": "none"})
-    other = trace_of(row | {"response": "<answer>Loire</answer>"})
-    assert asyncio.run(credit([trace, other])) == [1.5, 0.0]
-    searched, answered = (n.advantages for n in trace.nodes if n.sampled)
-    assert searched == pytest.approx([0.75] * 4)  # (1.5 − 0)/2
-    assert answered == pytest.approx([0.5] * 2)  # 1 against 0 of the trace that has ended
-    assert list(trace.metrics.values()) == [1.5]
+    trace.nodes[-1].parent = 2
+    return trace
 
 
-def test_an_unscored_trace_has_the_advantage_0_and_no_reward() -> None:
+@pytest.mark.parametrize("turn_rewards", [False, True])
+def test_states_and_rewards_of_turns(turn_rewards: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The reward of the search is 0.5, and that of the answer is 1 or 0."""
+    traces = [searches("Seine"), searches("Loire")]
+    score = reward(SEARCHES, turn_rewards=turn_rewards)
+    for trace in traces:
+        asyncio.run(_scored(score, trace))
+    assert bool(caplog.records) != turn_rewards
+    if not turn_rewards:
+        assert [trace.reward for trace in traces] == [1.5, 0.5]
+        assert [trace.info for trace in traces] == [{}, {}]
+        return
+    assert [trace.info["turn_rewards"] for trace in traces] == [[0.5, 1.5], [0.5, 0.5]]
+    assert traces[0].rewards["searches"].value == 1.5
+    assert [trace.reward for trace in traces] == [0.5, 0.5]  # and 1 and 0 from the progress
+    # A = ±0.5. With gamma = 0, c = (0, 1), and its mean over 4 and 2 tokens is 1/3.
+    assert turn_credit(traces, gamma=0.0) == [
+        pytest.approx([0.5 - 1 / 3, 0.5 + 2 / 3]),
+        pytest.approx([-0.5, -0.5]),
+    ]
+
+
+async def _scored(score: Any, trace: Any) -> None:
+    """Score a trace as the reward of a task."""
+
+    class Scored(vf.Task[RagData]):
+        @vf.reward
+        async def searches(self, trace: vf.Trace) -> float:
+            return await score(self.data, trace)
+
+    await Scored(trace.task.data).score(trace)
+
+
+def test_an_unscored_trace_has_an_error_and_no_part_in_the_group() -> None:
     rows = [
         {"question": "?", "answers": ["Seine"], "response": "<answer>Seine</answer>"},
         {"question": "?", "answers": ["Seine"], "response": "<answer>Loire</answer>"},
+        {"question": "?", "response": "x"},
     ]
-    credit = credit_of("naive-grpo")
-    asyncio.run(credit([trace_of(row) for row in rows]))  # the first batch has no error
-    lost = trace_of({"question": "?", "response": "x"})
-    traces = [*map(trace_of, rows), lost]
-    asyncio.run(credit(traces))
-    assert [trace.nodes[-1].advantages for trace in traces] == [[0.5] * 2, [-0.5] * 2, [0.0] * 2]
-    assert not lost.rewards
+    traces = [*map(trace_of, rows), trace_of(rows[0])]
+    traces[3].ok = False  # the harness failed
+    asyncio.run(group_of("naive-grpo")(traces))
+    assert grpo(traces) == [0.5, -0.5]
+    assert [trace.has_error for trace in traces] == [False, False, True, True]
+    assert "answers: missing" in traces[2].errors[0].message
+    assert not traces[2].rewards
+    assert not traces[3].rewards
 
 
 def _of_texts(rollout: Rollout) -> Score:
@@ -163,17 +220,43 @@ def _of_texts(rollout: Rollout) -> Score:
 
 
 @pytest.mark.parametrize("group", TURN_GROUPS, ids=lambda group: group.name)
-def test_the_advantages_of_turns(group: TurnGroup) -> None:
+@pytest.mark.parametrize("has_tokens", [True, False])
+def test_the_advantages_of_turns(
+    group: TurnGroup, has_tokens: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`turn_credit` gets those of the method, minus the mean of the means of the traces."""
     traces = []
     for member in group.rewards:
         messages: list[dict[str, Any]] = []
         for entry in member:
             messages += [{"content": str(entry)}, {"role": "tool", "content": "Doc"}]
         traces.append(trace_of({"question": "?", "response": messages[:-1]}, tokens=3))
-    recipe = custom("numbers", _of_texts)
-    credit = credit_of(recipe, credit=group.method, credit_options=group.options)
-    asyncio.run(credit(traces))
-    for trace, expected in zip(traces, group.advantages, strict=True):
-        replies = [n for n in trace.nodes if n.sampled]
-        for reply, value in zip(replies, expected, strict=True):
-            assert reply.advantages == pytest.approx([value] * 3, abs=group.tolerance)
+    replies = [n for trace in traces for n in trace.nodes if n.sampled]
+    for reply in replies:
+        reply.mask = reply.mask if has_tokens else []
+    score = group_of(
+        custom("numbers", _of_texts), credit=group.method, credit_options=group.options
+    )
+    asyncio.run(score(traces))
+    [warning] = [each.getMessage() for each in caplog.records]
+    assert f"method {group.method}: use the algorithm turn_credit" in warning
+    for reply in replies:
+        reply.mask = [True] * 3
+    mean = fmean(map(fmean, group.advantages))
+    for values, expected in zip(turn_credit(traces, gamma=0.0), group.advantages, strict=True):
+        assert values == pytest.approx([value - mean for value in expected], abs=group.tolerance)
+
+
+def test_a_trace_with_branches_has_no_order_of_turns() -> None:
+    trace = searches("Seine")
+    trace.nodes[-1].parent = 0
+    message = "2 rewards of turns for 2 replies in 2 branches"
+    with pytest.raises(RolloutError, match=message):
+        asyncio.run(reward(SEARCHES, turn_rewards=True)(trace.task.data, trace))
+    empty = searches("Seine")
+    del empty.nodes[1:]
+    traces = [trace, empty, searches("Seine"), searches("Loire")]
+    asyncio.run(group_of(SEARCHES, credit="return")(traces))
+    assert [each.has_error for each in traces] == [True, True, False, False]
+    assert message in trace.errors[0].message
+    assert not trace.rewards
