@@ -95,6 +95,13 @@ CELLS: dict[str, dict[str, Cell]] = {
     "slime": {
         "floor": _setting("`std_floor=0.1` and `--disable-grpo-std-normalization`", std_floor=0.1)
     },
+    "nemo-gym": {
+        "likelihood of a group": _setting("`group_size=N`, `model=URL`, `backend=vllm`"),
+        "judge of a group": _setting(f"`group_size=N`, {_JUDGE.text}", **JUDGE),
+        "floor": _setting(
+            "`std_floor=0.1`, `group_size=N` and `grpo.normalize_rewards=false`", std_floor=0.1
+        ),
+    },
     "verifiers": {
         "likelihood of a group": _setting("`EpisodeReward`, `model=URL`, `backend=vllm`"),
         "judge of a group": _setting(f"`EpisodeReward`, {_JUDGE.text}", **JUDGE),

@@ -216,7 +216,6 @@ TRAINERS: dict[str, Trainer] = {
         rows="nemo-gym",
         search="tools",
         has_steps=False,
-        one_rollout="choose another recipe or trainer",
     ),
     "verifiers": Trainer(
         title="verifiers",

@@ -47,7 +47,7 @@ def nemo_gym(recipe: str | None = None, **options: Any) -> Verifier:
         (each, r"use batch\(\)"),
         (reward, "use EpisodeReward"),
         (reward_function, "use the agent executor"),
-        (nemo_gym, "choose another recipe"),
+        (nemo_gym, "set group_size"),
     ],
 )
 def test_a_recipe_that_compares_rollouts_needs_groups(construct: Any, way: str) -> None:

@@ -248,3 +248,98 @@ def test_finished_groups_are_freed():
     run_scenario(scenario)
     gc.collect()
     assert [reference() for reference in alive] == [None, None]
+
+
+# --- groups with a deadline ----------------------------------------------------------------------
+
+
+class Arrivals:
+    """Sessions of requests that arrive at any time, in groups of `size` within 2 seconds."""
+
+    def __init__(self, groups, size=3):
+        self.scored, self.size, self.groups, self.alive = [], size, groups, []
+
+    def new_group(self):
+        group = SessionGroup(self.double, (self.size,), 2.0)
+        self.alive.append(weakref.ref(group))
+        return group
+
+    async def double(self, outputs):
+        self.scored.append(list(outputs))
+        return [2 * value for value in outputs]
+
+    def start(self, *arrivals):
+        """Start tasks for (prompt, id, seconds, value)."""
+        return [asyncio.create_task(self._run(*arrival)) for arrival in arrivals]
+
+    async def _run(self, prompt, session, seconds, value):
+        await asyncio.sleep(seconds)
+        return await self.groups.run(prompt, session, at_once(value), self.new_group)
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_requests_of_many_prompts_are_grouped_in_any_order(has_ids, seed):
+    async def scenario(groups):
+        arrivals = Arrivals(groups)
+        draw = random.Random(seed)
+        plan = [
+            (f"p{p}", i if has_ids else None, draw.uniform(0, 1.9), 3 * p + i)
+            for p in range(20)
+            for i in range(3)
+        ]
+        results = await outcomes(arrivals.start(*plan))
+        assert results == [2 * value for *_, value in plan]
+        assert groups.waiting == 0
+        gc.collect()
+        assert not any(reference() for reference in arrivals.alive)
+        return sorted(sorted(scored) for scored in arrivals.scored)
+
+    assert run_scenario(scenario) == [[3 * p, 3 * p + 1, 3 * p + 2] for p in range(20)]
+
+
+def test_a_partial_group_and_a_late_arrival_fail_at_their_deadlines():
+    async def scenario(groups):
+        arrivals = Arrivals(groups)
+        loop, ends = asyncio.get_running_loop(), []
+        tasks = arrivals.start(("p", 0, 0, 1), ("p", 1, 1, 1), ("p", 2, 3, 1))
+        for task in tasks:
+            task.add_done_callback(lambda _: ends.append(loop.time()))
+        results = await outcomes(tasks)
+        assert arrivals.scored == []
+        assert ends == pytest.approx([2, 2, 5])
+        return list(map(str, results))
+
+    early, second, late = run_scenario(scenario)
+    assert early == second
+    assert "2 of 3 rollouts of the prompt arrived within 2 seconds: generate 3" in early
+    assert "1 of 3 rollouts" in late
+
+
+def test_equal_ids_and_further_sessions_open_another_group():
+    """A trainer can have the same prompt twice, also while the first group is scored."""
+
+    async def scenario(groups):
+        arrivals = Arrivals(groups)
+        twice = [("p", i, second + i / 10, 10 * second + i) for second in (0, 0.05) for i in (0, 1)]
+        tasks = arrivals.start(*twice, ("p", 2, 0.5, 2), ("p", 2, 1, 3))
+        await outcomes(tasks)
+        return arrivals.scored
+
+    assert run_scenario(scenario) == [[0, 1, 2], [0.5, 1.5, 3]]
+
+
+def test_the_number_of_waiting_sessions_is_bounded():
+    async def scenario(_):
+        groups = SessionGroups(limit=4)
+        arrivals = Arrivals(groups)
+        plan = [(f"p{p}", i, (p + i / 10) / 10, 1) for p in range(3) for i in (0, 1)]
+        last = [("p1", 2, 1, 1), ("p2", 2, 1, 1)]
+        results = await outcomes(arrivals.start(*plan, *last))
+        assert (groups.active, groups.waiting) == ({}, 0)
+        return results
+
+    oldest, other, *further = run_scenario(scenario)
+    assert oldest is other
+    assert "more than 4 rollouts wait for the others" in str(oldest)
+    assert further == [2] * 6

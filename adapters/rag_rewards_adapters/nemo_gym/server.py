@@ -6,35 +6,45 @@
     if __name__ == "__main__":
         RagRewardsServer.run_webserver()
 
-`POST /verify` scores one rollout, and `POST /search` is a tool of the policy if `retriever` is set.
+`POST /verify` scores a rollout, with `group_size` together with the others of its prompt.
+`POST /search` is a tool of the policy if `retriever` is set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
 from nemo_gym import base_resources_server as nemo
-from pydantic import BaseModel, ConfigDict
+from nemo_gym.config_types import AggregateMetricsRequest
+from pydantic import BaseModel, ConfigDict, Field
 
-from rag_rewards.errors import DataError, RolloutError, RowError, ScoringError
+from rag_rewards.errors import RolloutError, UsageError
 from rag_rewards.rows.columns import DATASET_FIELDS
-from rag_rewards_adapters.nemo_gym import RETRIEVER_ERROR, ROW, Verifier
+from rag_rewards_adapters.nemo_gym import (
+    DEADLINE,
+    FAILURE_CLASS,
+    PATIENCE,
+    RETRIEVER_ERROR,
+    ROW,
+    ROW_ERRORS,
+    Verifier,
+)
 from rag_rewards_adapters.reading import SearchTool
 
-_ROW_ERRORS = (DataError, RowError, ScoringError)
-"""Errors of the row itself (status 422). Others are failures of a model or a retriever (503)."""
 _Response: Any = getattr(nemo, "BaseMultiRewardVerifyResponse", nemo.BaseVerifyResponse)
 """The response with several rewards, which NeMo Gym has since 0.5."""
+_STATELESS: Any = getattr(getattr(nemo, "ReverifyMode", None), "STATELESS", None)
+"""Responses can be verified again, which NeMo Gym asks a server since 0.5."""
 
 
 def http_error(error: RolloutError) -> HTTPException:
     """Return the error of an unscored rollout as an HTTP error, with the fix."""
-    if not isinstance(error, _ROW_ERRORS):
-        return HTTPException(503, f"{error}: the rollout can be verified again")
+    if not isinstance(error, ROW_ERRORS):
+        return HTTPException(503, f"{error}: repair the cause, and continue from the last step")
     is_field = re.split(r"[.\[]", error.path)[0] in DATASET_FIELDS
     return HTTPException(422, f"{error}: correct it in {ROW}" if is_field else str(error))
 
@@ -45,10 +55,35 @@ class RagRewardsConfig(nemo.BaseResourcesServerConfig):  # type: ignore[misc]
     reward     the recipe, its settings and its models, with the names of the command line
     retriever  `module:name` of a function from a query to a list of documents
                (`{id?, title?, text}`)
+
+    The other fields are arguments of `Verifier`.
     """
+
+    REVERIFY_MODE: ClassVar[Any] = _STATELESS
 
     reward: dict[str, Any]
     retriever: str | None = None
+    group_size: int | None = Field(None, ge=1)
+    group_deadline: float = Field(DEADLINE, gt=0)
+    std_floor: float | None = Field(None, gt=0)
+    patience: int = Field(PATIENCE, ge=1)
+    keep_evidence: bool = False
+
+    def verifier(self) -> Verifier:
+        """Return the verifier. Raises UsageError for several processes, which share no groups."""
+        if self.group_size and (self.num_workers or 1) > 1:
+            raise UsageError(
+                f"num_workers={self.num_workers}: the rollouts of a prompt would reach different "
+                "processes: set num_workers to 1, or remove group_size"
+            )
+        return Verifier(
+            self.reward,
+            group_size=self.group_size,
+            group_deadline=self.group_deadline,
+            std_floor=self.std_floor,
+            patience=self.patience,
+            keep_evidence=self.keep_evidence,
+        )
 
 
 class RagVerifyRequest(nemo.BaseVerifyRequest):  # type: ignore[misc]
@@ -76,16 +111,16 @@ class SearchRequest(BaseModel):
 class RagRewardsServer(nemo.SimpleResourcesServer):  # type: ignore[misc]
     """A recipe as a resources server.
 
-    The recipe and its models are loaded at construction. An unscored rollout is an HTTP error that
-    names the row, the field and the fix: 422 for an error of the row, 503 for the failure of a
-    model or of the retriever.
+    The recipe and its models are loaded at construction. An error of the row is an HTTP error with
+    status 422 that names the row, the field and the fix. A rollout is a row with a failure class if
+    a model, the retriever or the group failed. After too many of them, a failure has status 503.
     """
 
     config: RagRewardsConfig
 
     def model_post_init(self, context: Any) -> None:
         super().model_post_init(context)
-        self._verifier = Verifier(self.config.reward)
+        self._verifier = self.config.verifier()
         name = self.config.retriever
         self._tool = SearchTool(name) if name else None
 
@@ -97,12 +132,18 @@ class RagRewardsServer(nemo.SimpleResourcesServer):  # type: ignore[misc]
         return app
 
     async def verify(self, body: RagVerifyRequest) -> RagVerifyResponse:
-        """Return the reward of a rollout and its components."""
+        """Return the reward of a rollout and its components, or its failure class."""
+        request = body.model_dump()
         try:
-            score = await self._verifier.score(body.model_dump())
+            fields = await self._verifier.verify(request)
         except RolloutError as error:
             raise http_error(error) from None
-        return RagVerifyResponse(**{**body.model_dump(), **self._verifier.fields(score)})
+        return RagVerifyResponse(**{**request, **fields})
+
+    async def aggregate_metrics(self, body: AggregateMetricsRequest) -> Any:
+        """Return the metrics of the scored rollouts. NeMo Gym 0.4 also passes those that failed."""
+        scored = [each for each in body.verify_responses if FAILURE_CLASS not in each]
+        return await super().aggregate_metrics(AggregateMetricsRequest(verify_responses=scored))
 
     async def search(self, body: SearchRequest) -> Any:
         """Return the documents of a query. The failure of the retriever is an object, status 503.

@@ -16,9 +16,11 @@ from fastapi.testclient import TestClient
 from nemo_gym.config_types import AggregateMetricsRequest, DatasetConfig
 from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollectionHelper
 from nemo_gym.server_utils import ServerClient
+from rag_rewards_adapters.nemo_gym import FAILURE_CLASS
 from rag_rewards_adapters.nemo_gym_server import RagRewardsConfig, RagRewardsServer
 from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
 
+import rag_rewards as rr
 from rag_rewards.cli.init import check
 from rag_rewards.errors import UsageError
 
@@ -116,13 +118,14 @@ def test_golden_rewards(group: Group) -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_column_of_nemo_gym(recipe: str) -> None:
     entry = cell(recipe, "nemo-gym")
-    if entry.state == "no":
-        with pytest.raises(UsageError, match="compares the rollouts of a group"):
+    if rr.recipe(recipe).scope == "group":  # see test_groups.py
+        with pytest.raises(UsageError, match="set group_size"):
             new_server({"recipe": recipe})
         return
     client = TestClient(new_server({"recipe": recipe}).setup_webserver())
     replies = [client.post("/verify", json=golden_request(row)) for row in bare(recipe)]
-    assert all(reply.status_code == 200 for reply in replies) == (entry.state == "works")
+    works = [reply.status_code == 200 and FAILURE_CLASS not in reply.json() for reply in replies]
+    assert all(works) == (entry.state == "works")
 
 
 # --- errors ------------------------------------------------------------------------------------
@@ -139,16 +142,19 @@ def test_an_invalid_row_is_an_http_error_and_no_reward() -> None:
     assert (reply.status_code, "rag-rewards prepare -t nemo-gym" in reply.text) == (422, True)
 
 
-def test_a_judge_without_a_reply_is_an_error_of_the_server() -> None:
-    judge = {"judge": "http://127.0.0.1:9/v1", "judge_model": "any", "judge_retries": 0}
-    server = new_server(
-        {"recipe": "truthrl", **{k: v for k, v in judge.items() if k != "judge_retries"}}
-    )
-    reply = TestClient(server.setup_webserver()).post(
-        "/verify", json=request(message("\\boxed{x}"))
-    )
+def test_a_judge_without_a_reply_is_a_failure_and_then_an_error() -> None:
+    judge = {"judge": "http://127.0.0.1:9/v1", "judge_model": "any"}
+    server = new_server({"recipe": "truthrl", **judge})
+    client = TestClient(server.setup_webserver())
+    reply = client.post("/verify", json=request(message("\\boxed{x}")))
+    assert reply.status_code == 200
+    assert reply.json()[FAILURE_CLASS] == "judge_failed"
+    assert reply.json()["reward"] == 0.0
+    assert "row 7" in reply.json()["rag_rewards_error"]
+    server._verifier._failures = 15
+    reply = client.post("/verify", json=request(message("\\boxed{x}")))
     assert reply.status_code == 503
-    assert "row 7" in reply.json()["detail"]
+    assert "16 consecutive rollouts have failed" in reply.json()["detail"]
 
 
 def test_malformed_output_gets_a_reward() -> None:
@@ -254,8 +260,9 @@ def test_an_agent_searches_and_gets_its_reward(corpus: str) -> None:
 def test_the_failure_of_the_retriever_reaches_the_caller(corpus: str) -> None:
     server = new_server({"recipe": "search-r1"}, retriever=corpus)
     replies = [response(call("down")), response(message("Seine"))]
-    with pytest.raises(RuntimeError, match="the retriever failed: TimeoutError: no reply"):
-        run_agent(server, replies, row_of(answers=["Seine"]))
+    result = run_agent(server, replies, row_of(answers=["Seine"])).model_dump()
+    assert result[FAILURE_CLASS] == "retriever_failed"
+    assert "the retriever failed: TimeoutError: no reply" in result["rag_rewards_error"]
 
 
 def test_the_metrics_contain_the_components() -> None:
