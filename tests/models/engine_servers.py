@@ -19,6 +19,16 @@ from typing import Any
 from ngram import greedy, logprobs, text_of
 
 BLOCK = 16
+COMPLETION_FIELDS = {
+    *("model", "prompt", "max_tokens", "temperature", "prompt_logprobs", "return_token_ids"),
+    *("stop", "seed", "top_p", "top_k", "min_p"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+}
+"""Fields of `CompletionRequest` in vLLM 0.33.0, `vllm/entrypoints/openai/completion/protocol.py`.
+
+vLLM ignores other fields with a warning, and other servers of this interface reject them.
+`skip_reading_prefix_cache` and `prompt_logprob_start` are no fields of it.
+"""
 MODEL = "/models/tiny"
 
 
@@ -214,6 +224,8 @@ class VllmDouble(EngineServer):
         raise Refusal(404, "Not Found")
 
     def complete(self, body: Any) -> Any:
+        if unknown := sorted(body.keys() - COMPLETION_FIELDS):
+            raise Refusal(400, f"extra fields not permitted: {', '.join(unknown)}")
         if body["model"] != MODEL:
             raise Refusal(404, f"The model `{body['model']}` does not exist.")
         prompts = body["prompt"]

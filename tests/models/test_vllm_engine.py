@@ -1,4 +1,9 @@
-"""The vLLM engine in this process, with a test double of `vllm.LLM`."""
+"""The vLLM engine in this process, with a test double of `vllm.LLM`.
+
+The double has the fields and the checks of requests for log-probabilities of vLLM 0.33.0
+(`vllm/sampling_params.py`, `vllm/v1/engine/input_processor.py`). Its V2 model runner, which scores
+the end of a prompt, needs a GPU, so that it was not run.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +38,21 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     prompt_logprobs: int | None = None
+    prompt_logprob_token_ids: list[list[int]] | None = None
+    prompt_logprob_start: int | None = None
+    skip_reading_prefix_cache: bool | None = None
     detokenize: bool = True
     stop: list[str] = field(default_factory=list)
     seed: int | None = None
+
+    def verify(self, config, length):
+        """Check as vLLM does; `length` is that of the prompt."""
+        if self.prompt_logprob_token_ids is None:
+            assert self.prompt_logprob_start is None, "requires prompt_logprob_token_ids"
+            return
+        assert config.use_v2_model_runner, "requires the V2 model runner"
+        assert not config.cache_config.kv_sharing_fast_prefill
+        assert len(self.prompt_logprob_token_ids) == length - 1 - self.prompt_logprob_start
 
 
 @dataclass
@@ -55,9 +72,11 @@ class Words:
 class LLM:
     """`generate` returns one RequestOutput per token prompt, in order."""
 
-    def __init__(self, model="/models/tiny", **options):
+    def __init__(self, model="/models/tiny", *, v2=False, fast_prefill=False, **options):
         config = SimpleNamespace(model=model, dtype="torch.float32", max_model_len=512)
-        self.llm_engine = SimpleNamespace(model_config=config)
+        cache = SimpleNamespace(kv_sharing_fast_prefill=fast_prefill)
+        vllm_config = SimpleNamespace(use_v2_model_runner=v2, cache_config=cache)
+        self.llm_engine = SimpleNamespace(model_config=config, vllm_config=vllm_config)
         self.options = options
         self.calls = []
         self.distort = list
@@ -84,10 +103,14 @@ class LLM:
     def one(self, tokens, parameters):
         if any(not 0 <= token < 48 for token in tokens):
             raise ValueError(f"Token id {max(tokens)} is out of vocabulary")
-        rows = None
+        parameters.verify(self.llm_engine.vllm_config, len(tokens))
+        rows, scores = None, None
         if parameters.prompt_logprobs is not None:
             assert not parameters.detokenize
             rows = self.rows(tokens)
+        if (ids := parameters.prompt_logprob_token_ids) is not None:
+            assert ids == [[token] for token in tokens[parameters.prompt_logprob_start + 1 :]]
+            scores = [[value] for value in self.distort(logprobs(tokens))[-len(ids) :]]
         output_ids = greedy(tokens, parameters.max_tokens)
         reason = "length"
         for i in range(1, len(output_ids) + 1):
@@ -103,6 +126,7 @@ class LLM:
         return SimpleNamespace(
             prompt_token_ids=tokens,
             prompt_logprobs=rows,
+            prompt_token_id_logprobs=scores,
             outputs=[output],
         )
 
@@ -148,7 +172,38 @@ def test_values_are_those_of_the_model():
     assert prompts == 6 + 1
     assert (parameters.prompt_logprobs, parameters.max_tokens) == (0, 1)
     assert not parameters.detokenize
+    assert parameters.skip_reading_prefix_cache
     assert score(policy) == []
+
+
+def test_the_v2_model_runner_scores_responses_only():
+    policy, plain = VllmEngine(LLM(v2=True)), VllmEngine(LLM(v2=True, fast_prefill=True))
+    (answer,), (expected,) = score(policy, GROUP), score(plain, GROUP)
+    assert answer.logprobs == expected.logprobs
+    ((_, parameters),) = policy.llm.calls
+    assert [one.prompt_logprob_start for one in parameters] == [41, 41, 41, 34, 34, 34]
+    assert {one.prompt_logprobs for one in parameters} == {None}
+    assert all(one.skip_reading_prefix_cache for one in parameters)
+    ((_, parameters),) = plain.llm.calls
+    assert parameters.prompt_logprobs == 0
+    asyncio.run(policy.selfcheck())
+    assert policy.llm.calls[-1][1][0].prompt_logprob_start is not None
+
+
+def test_responses_only_are_not_scored_after_a_failed_selfcheck(caplog):
+    """A prefill that starts after the first row to score has no result (vLLM 0.33)."""
+
+    class Nothing(LLM):
+        def one(self, tokens, parameters):
+            output = super().one(tokens, parameters)
+            output.prompt_token_id_logprobs = None
+            return output
+
+    policy = VllmEngine(Nothing(v2=True))
+    assert "expected 4 rows of one log-probability" in str(score(policy, GROUP)[0])
+    asyncio.run(policy.selfcheck())
+    check_values(score(policy, GROUP)[0], GROUP)
+    assert "prompt_logprob_start is not used" in caplog.text
 
 
 def test_identity_and_limits():

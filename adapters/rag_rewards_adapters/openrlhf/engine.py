@@ -6,7 +6,7 @@ user (rag_rewards.models.vllm).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_rewards.errors import BackendError
@@ -15,7 +15,7 @@ from rag_rewards.models.calls import run_concurrently
 from rag_rewards.models.policy_server import sampling_parameters
 from rag_rewards.models.sequences import SequenceResult, TokenSequence
 from rag_rewards.models.vllm.prompt_logprobs import (
-    PLAIN,
+    ENGINE_PLAIN,
     generate_answer,
     response_logprobs,
 )
@@ -64,7 +64,7 @@ class OpenRlhfEnginePolicy(EnginePolicy):
         return scored, None
 
     async def _score_sequence(self, ask: TokenSequence) -> SequenceResult:
-        output = await self._call(ask.tokens, {**PLAIN, "detokenize": False})
+        output = await self._call(ask.tokens, ENGINE_PLAIN)
         values = response_logprobs(output.prompt_logprobs, ask.response, self.fingerprint)
         return SequenceResult(values, len(ask.tokens))
 
@@ -78,7 +78,7 @@ class OpenRlhfEnginePolicy(EnginePolicy):
         output = await self._call(request.prompt, parameters)
         return generate_answer(output.outputs[0], None, self.fingerprint)
 
-    async def _call(self, tokens: TokenIds, parameters: dict[str, Any]) -> Any:
+    async def _call(self, tokens: TokenIds, parameters: Mapping[str, Any]) -> Any:
         """Return the engine's output for these tokens."""
         try:
             output = await self.engine.generate(list(tokens), self.parameters(**parameters))

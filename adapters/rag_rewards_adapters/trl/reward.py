@@ -24,6 +24,7 @@ from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards.scorer import PromptOptions, Scorer, required_models, split_options
 from rag_rewards.scoring.rollout_dump import RolloutDump
 from rag_rewards.training.curriculum import Curriculum
+from rag_rewards_adapters.displacement import DisplacementMonitor
 from rag_rewards_adapters.reading import dialect_at, read_rollout, with_errors
 from rag_rewards_adapters.row_checks import (
     check_judge,
@@ -68,6 +69,8 @@ class RagReward(TrainerReward[Batch]):
     columns          row field → column of the data set, where names differ
     response_prefix  the tag that the prompt opens; `bind` finds it in the chat template
     group_size       completions per prompt; `bind` reads it from the trainer
+    displacement_every  score right responses of the first steps again every so many steps, and log
+                     their log-probability (see `displacement`); 0 for never
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR;
                      the trainer must not scale again (scale_rewards="none")
     patience         number of consecutive batches before the error is raised: those in which a
@@ -101,6 +104,7 @@ class RagReward(TrainerReward[Batch]):
         columns: Mapping[str, str] | None = None,
         response_prefix: str | None = None,
         group_size: int | None = None,
+        displacement_every: int = 0,
         std_floor: float | None = None,
         patience: int = 3,
         name: str | None = None,
@@ -116,6 +120,7 @@ class RagReward(TrainerReward[Batch]):
         self._truncate = truncate
         self._prefix = response_prefix
         self._group_size = group_size
+        self._monitor = DisplacementMonitor.of(displacement_every)
         self._has_warned = False
         self._has_named_scaling = False
         self._settings: TrainerSettings | None = None
@@ -217,6 +222,17 @@ class RagReward(TrainerReward[Batch]):
         check_prompts(self._empty_rollouts(trainer), self.scorer, length or 0)
         if trainer.accelerator.is_main_process:
             check_judge(self.scorer.models.judge, self.scorer.recipes)
+        if self._monitor is not None:
+            check_ranks(trainer)
+            self._watch(trainer, self._monitor)
+
+    def _watch(self, trainer: Any, monitor: DisplacementMonitor) -> None:
+        """Measure likelihood displacement. Raises UsageError for sharded weights."""
+        from rag_rewards_adapters.trl.monitor import watch
+
+        budget = self._options.token_budget
+        policy = self._training_policy or training_policy(trainer, token_budget=budget)
+        watch(trainer, self.__name__, monitor, policy, lambda: self.last_scores)
 
     def _empty_rollouts(self, trainer: Any) -> Iterator[tuple[str, Rollout | RolloutError]]:
         """Yield the name and an empty response for the first rows of each data set."""
@@ -301,6 +317,8 @@ class RagReward(TrainerReward[Batch]):
     # --- rollouts ------------------------------------------------------------------------------
 
     def _rollouts(self, batch: Batch) -> list[Rollout | RolloutError]:
+        if self._monitor is not None and self._settings is None:
+            raise UsageError(f"displacement_every needs the trainer: {_BIND}")
         rollouts = super()._rollouts(batch)
         self.last_rollouts = [r if isinstance(r, Rollout) else None for r in rollouts]
         if not self._has_warned and has_unopened_thoughts(rollouts):

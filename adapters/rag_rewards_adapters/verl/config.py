@@ -28,6 +28,7 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.scorer import PromptOptions, Scorer, required_models, split_options
 from rag_rewards.scoring.rollout_dump import RolloutDump
 from rag_rewards.training.curriculum import Curriculum
+from rag_rewards_adapters.displacement import DisplacementMonitor
 from rag_rewards_adapters.row_checks import check_judge, check_rows, example_rollouts
 from rag_rewards_adapters.verl.rows import rollout_from_row
 
@@ -45,6 +46,8 @@ NEEDS_GROUP_LOOP = (
     f"{GROUP_LOOP}, and leave no other agent_name in the data (verl 0.9 and later, its V1 trainer)"
 )
 """The error of a recipe of group scope that did not use the agent loop."""
+NEEDS_ENGINE = f"displacement_every needs the rollout engine: set {GROUP_LOOP}"
+"""The error of a monitor of likelihood displacement without the agent loop."""
 
 RESERVED_NAMES = frozenset(("acc", "reward", "score", "uid", "index"))
 """Names that have a meaning in verl, so no component can have them."""
@@ -66,12 +69,14 @@ class RewardOptions:
     models  the options of its models
     prompt  how the prompts of the policy are formed
     dump    the file of scored rollouts
+    monitor the monitor of likelihood displacement (setting `displacement_every`)
     """
 
     reward: Recipe | Curriculum
     models: ModelOptions
     prompt: PromptOptions
     dump: RolloutDump | None = None
+    monitor: DisplacementMonitor | None = None
 
     @classmethod
     def of(
@@ -86,6 +91,7 @@ class RewardOptions:
         """
         options = dict(options)
         prompt = options.pop("prompt", None)
+        monitor = DisplacementMonitor.of(options.pop("displacement_every", 0))
         recipe, models, dump = split_options(options)
         if models.model and not is_url(models.model):
             raise UsageError(
@@ -104,7 +110,7 @@ class RewardOptions:
             template=template or {},
             response_limit="data.max_prompt_length or data.max_response_length",
         )
-        return cls(reward, models, prompting, dump)
+        return cls(reward, models, prompting, dump, monitor)
 
     @classmethod
     def of_training(cls, config: Any) -> RewardOptions:
@@ -122,6 +128,8 @@ class RewardOptions:
             )
         template = config.get("data", {}).get("apply_chat_template_kwargs") or {}
         result = cls.of(options, plain_value(template))
+        if result.monitor is not None and not _uses_group_loop(config):
+            raise UsageError(NEEDS_ENGINE)
         result._check_models(config)
         if not (config.data.get("custom_cls") or {}).get("path"):  # other columns are not known
             rollouts = (

@@ -18,6 +18,7 @@ from rag_rewards.models.sequences import SequenceResult, TokenSequence
 from rag_rewards_adapters.engine_policy import EnginePolicy, WeightsChangedError
 
 _SCORING = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+_VLLM = {"skip_reading_prefix_cache": True}
 # The defaults of the engine may come from the model's generation_config.json, so set them all.
 _SAMPLING = {"top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0}
 _ABORTED = ("abort", "aborted")
@@ -88,8 +89,9 @@ class VerlEnginePolicy(EnginePolicy):
 
     async def _prompt_logprobs(self, tokens: TokenIds, request_id: str) -> Any:
         """Return the engine's output with the log-probabilities of these tokens."""
+        parameters = _SCORING | (_VLLM if self._engine == "vllm" else {})
         for pause in (*_PAUSES, None):
-            output = await self._call(_scoring_call(self.client), request_id, tokens, _SCORING)
+            output = await self._call(_scoring_call(self.client), request_id, tokens, parameters)
             if output.stop_reason not in _ABORTED:
                 break
             if pause is None:

@@ -12,6 +12,7 @@ rollout scope: without the unscored rollout, the baseline of the group would hav
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -19,17 +20,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rag_rewards.errors import GroupError, RolloutError, UsageError
-from rag_rewards.evidence.protocols import Models
 from rag_rewards.groups import fail_groups
-from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import to_builtins
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.turn_sums import TurnSums
+from rag_rewards_adapters.displacement import (
+    METRICS,
+    DisplacementMonitor,
+    RightResponse,
+    right_positions,
+)
 from rag_rewards_adapters.scoring import SearchCheck, with_value
 from rag_rewards_adapters.session_groups import SessionGroup, SessionGroups
 from rag_rewards_adapters.verl.config import RewardOptions
 from rag_rewards_adapters.verl.credit import TurnCredit
+from rag_rewards_adapters.verl.engine import VerlEnginePolicy
 from rag_rewards_adapters.verl.rows import RolloutReader, extra_numbers
 
 
@@ -52,6 +58,8 @@ class _Engine:
     scorer: Scorer
     credit: TurnCredit
     reader: RolloutReader
+    policy: VerlEnginePolicy
+    monitor: DisplacementMonitor | None
 
 
 @dataclass
@@ -148,24 +156,18 @@ class RagGroupAgentLoop:
         """Return what scores the sessions of a worker. The first call checks the settings."""
         if self.server_manager not in state.engines:
             options = RewardOptions.of_training(self.config)
-            scorer = options.scorer(self._models(options.models))
+            config = self.config.actor_rollout_ref
+            name = str(config.model.get("path") or "")
+            policy = VerlEnginePolicy(self.server_manager, self.tokenizer, config.rollout, name)
+            models = options.models.load()
+            if not options.models.model:
+                models = replace(models, policy=policy)
+            scorer = options.scorer(models)
             credit = TurnCredit.of_training(self.config, scorer.reward)
-            rollout = self.config.actor_rollout_ref.rollout
-            reader = RolloutReader(self.tokenizer, rollout, options.prompt.template)
-            state.engines[self.server_manager] = _Engine(scorer, credit, reader)
+            reader = RolloutReader(self.tokenizer, config.rollout, options.prompt.template)
+            engine = _Engine(scorer, credit, reader, policy, options.monitor)
+            state.engines[self.server_manager] = engine
         return state.engines[self.server_manager]
-
-    def _models(self, options: ModelOptions) -> Models:
-        """Return the models of the options, with the rollout engine unless `model` is set."""
-        from rag_rewards_adapters.verl.engine import VerlEnginePolicy
-
-        if options.model:
-            return options.load()
-        config = self.config.actor_rollout_ref
-        engine = VerlEnginePolicy(
-            self.server_manager, self.tokenizer, config.rollout, str(config.model.get("path") or "")
-        )
-        return replace(options.load(), policy=engine)
 
     async def _score(self, state: _WorkerState, sessions: list[_Session]) -> list[Any]:
         """Return the outputs of a group with their scores, or an error for each of them."""
@@ -187,14 +189,30 @@ class RagGroupAgentLoop:
         masks = [session.last.response_mask for session in sessions]
         values = credit.token_values(scores, advantages, scored, masks)
         numbers = credit.numbers(scores, advantages)
+        likelihoods = await self._likelihoods(engine, sessions, scores, scored[0].step or 0)
         seconds = time.perf_counter() - started
         for session, score, further in zip(sessions, scores, numbers, strict=True):
             session.last.reward_score = score.value
-            information = extra_numbers(score, scorer) | further
+            information = extra_numbers(score, scorer) | further | likelihoods
             session.last.extra_fields["reward_extra_info"] = information
             session.last.metrics.compute_score = seconds
         outputs = [session.output for session in sessions]
         return outputs if values is None else _with_token_values(outputs, values)
+
+    async def _likelihoods(
+        self, engine: _Engine, sessions: Sequence[_Session], scores: Sequence[Score], step: int
+    ) -> dict[str, float]:
+        """Return the numbers of the monitor of likelihood displacement; NaN without a measurement.
+
+        A loop does not know whether its group is one of the validation. Groups of another size than
+        those of the training are.
+        """
+        if engine.monitor is None or len(sessions) != self.config.actor_rollout_ref.rollout.n:
+            return {}
+        outputs = [sessions[i].last for i in right_positions(scores)]
+        right = [RightResponse.of(o.prompt_ids, o.response_ids, o.response_mask) for o in outputs]
+        measured = await engine.monitor.step(engine.policy, step, right)
+        return dict.fromkeys(METRICS, math.nan) | engine.monitor.metrics(measured)
 
 
 def _with_token_values(outputs: Sequence[Any], values: Sequence[Sequence[float]]) -> list[Any]:

@@ -25,6 +25,7 @@ from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards_adapters.scoring import score_of
 from rag_rewards_adapters.verl.config import (
+    NEEDS_ENGINE,
     NEEDS_GROUP_LOOP,
     RewardOptions,
     model_to_set,
@@ -112,7 +113,10 @@ async def compute_score_async(
 
 def _load(options: bytes) -> Scorer:
     """Load a scorer of single rollouts at any step. UsageError for other rewards."""
-    scorer = RewardOptions.of(msgspec.json.decode(options)).scorer()
+    read = RewardOptions.of(msgspec.json.decode(options))
+    if read.monitor is not None:
+        raise UsageError(NEEDS_ENGINE)
+    scorer = read.scorer()
     if scorer.scope == "group":
         raise UsageError(NEEDS_GROUP_LOOP.format(name=scorer.reward.name))
     if isinstance(scorer.reward, Curriculum):

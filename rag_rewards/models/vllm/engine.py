@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from rag_rewards.evidence.protocols import (
     GenerateRequest,
     ScoreAnswer,
     ScoreRequest,
+    TokenIds,
     Tokenizer,
 )
 from rag_rewards.models.local_models import resolve_tokenizer
@@ -29,15 +31,18 @@ from rag_rewards.models.sequences import (
     score_answer,
 )
 from rag_rewards.models.vllm.prompt_logprobs import (
-    PLAIN,
+    ENGINE_PLAIN,
     generate_answer,
     max_sequence_length,
     response_logprobs,
+    suffix_logprobs,
+    suffix_parameters,
 )
 
 A = TypeVar("A")
 R = TypeVar("R")
-_PLAIN = {**PLAIN, "detokenize": False}
+log = logging.getLogger("rag_rewards")
+
 _GROUPS = 64
 """Number of groups that the engine receives at once."""
 
@@ -50,9 +55,10 @@ class VllmEngine:
     weight_version  version of the weights, for the answers and the fingerprint
     options         arguments of `vllm.LLM`, if `llm` is a name or a folder
 
-    Calls from several threads or event loops run one after the other. The engine holds the logits
-    of a whole chunk of tokens in memory that vLLM does not plan for: use a small
-    `max_num_batched_tokens`. Raises MissingExtraError if vLLM is not installed.
+    Calls from several threads or event loops run one after the other. With the V2 model runner of
+    vLLM, only the logits of responses are computed, unless the self-check fails with them. Else the
+    engine holds the logits of a whole chunk of tokens in memory that vLLM does not plan for: use a
+    small `max_num_batched_tokens`. Raises MissingExtraError if vLLM is not installed.
     """
 
     def __init__(
@@ -72,6 +78,7 @@ class VllmEngine:
         self._config = llm.llm_engine.model_config
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
+        self._scores_suffixes = _has_suffixes(llm.llm_engine)
 
     # --- identity ------------------------------------------------------------------------------
 
@@ -124,6 +131,13 @@ class VllmEngine:
 
     async def selfcheck(self) -> None:
         """Run the self-check of all policies. Raises BackendError."""
+        try:
+            return await selfcheck(self)
+        except BackendError as error:
+            if not self._scores_suffixes:
+                raise
+            log.warning("vllm: prompt_logprob_start is not used, because: %s", error)
+        self._scores_suffixes = False
         await selfcheck(self)
 
     async def close(self) -> None:
@@ -162,14 +176,8 @@ class VllmEngine:
             return weights_changed(source)
         try:
             scored = [
-                (
-                    sequence,
-                    SequenceResult(
-                        response_logprobs(output.prompt_logprobs, sequence.response, source),
-                        len(sequence.tokens),
-                    ),
-                )
-                for sequence, output in outputs
+                (one, SequenceResult(self._values(output, one.response), len(one.tokens)))
+                for one, output in outputs
             ]
             return score_answer(request, scored, source=source, path="vllm", weight_version=version)
         except BackendError as error:
@@ -180,7 +188,16 @@ class VllmEngine:
         if not sequences:
             return []
         prompts = [{"prompt_token_ids": list(sequence.tokens)} for sequence in sequences]
-        return self._call(prompts, self._sampling_params(**_PLAIN))
+        if not self._scores_suffixes:
+            return self._call(prompts, self._sampling_params(**ENGINE_PLAIN))
+        each = (suffix_parameters(len(one.context), one.response) for one in sequences)
+        return self._call(prompts, [self._sampling_params(**parameters) for parameters in each])
+
+    def _values(self, output: Any, response: TokenIds) -> list[float]:
+        """Return the log-probabilities of a response from an output of the engine."""
+        if self._scores_suffixes:
+            return suffix_logprobs(output.prompt_token_id_logprobs, response, self.fingerprint)
+        return response_logprobs(output.prompt_logprobs, response, self.fingerprint)
 
     def _call(self, prompts: list[dict[str, list[int]]], parameters: Any) -> list[Any]:
         with self._lock:
@@ -230,6 +247,14 @@ def _answer_each(
         if len(requests) == 1:
             return [error]
         return [_answer_each(answer, [request])[0] for request in requests]
+
+
+def _has_suffixes(engine: Any) -> bool:
+    """Return whether an engine accepts `prompt_logprob_start` (vLLM 0.33, `InputProcessor`)."""
+    config: Any = getattr(engine, "vllm_config", None)
+    if not getattr(config, "use_v2_model_runner", False):
+        return False
+    return not config.cache_config.kv_sharing_fast_prefill
 
 
 def _import_vllm() -> Any:

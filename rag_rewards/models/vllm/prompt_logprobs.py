@@ -1,8 +1,17 @@
 """Log-probabilities of a given text from vLLM: its prompt log-probabilities.
 
-When vLLM computes prompt log-probabilities, it does not read its prefix cache by default, because
-the rows of the cached part of a prompt would be uninitialized memory. Therefore the values are
-exact, and the model runs on every token of every sequence.
+The rows of a cached part of a prompt would be uninitialized memory, so a request must not read the
+prefix cache. Therefore the values are exact, and the model runs on every token of every sequence.
+The fields of a request, read in the released packages:
+
+prompt_logprobs            all rows of a prompt. `/v1/completions` has this field, and vLLM then
+                           skips the prefix cache by itself (0.33, `SamplingParams.__post_init__`)
+skip_reading_prefix_cache  states this explicitly; from 0.11.1, for engines only
+prompt_logprob_start       the first row to score, with `prompt_logprob_token_ids` for each row;
+                           from 0.32, for engines with the V2 model runner
+
+The requests of the OpenAI-compatible server (0.33, `CompletionRequest`) do not have the last two:
+it ignores other fields and logs a warning for each request. So only engines get them.
 """
 
 from __future__ import annotations
@@ -14,7 +23,25 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import GenerateAnswer, TokenIds
 
 PLAIN = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
-"""Sampling parameters of a request for log-probabilities."""
+"""Fields of a request to a server for log-probabilities."""
+_ENGINE = {"detokenize": False, "skip_reading_prefix_cache": True}
+ENGINE_PLAIN = {**PLAIN, **_ENGINE}
+"""Sampling parameters of a request to an engine for log-probabilities."""
+
+
+def suffix_parameters(context: int, response: TokenIds) -> dict[str, Any]:
+    """Return the sampling parameters that score only the response after `context` tokens.
+
+    The engine computes no logits for the context. Its result `prompt_token_id_logprobs` has the
+    shape (tokens of the response, 1).
+    """
+    return {
+        **_ENGINE,
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "prompt_logprob_start": context - 1,
+        "prompt_logprob_token_ids": [[token] for token in response],
+    }
 
 
 def max_sequence_length(context_length: int | None) -> int | None:
@@ -51,6 +78,20 @@ def response_logprobs(
             )
         values.append(float(row[token].logprob))
     return values
+
+
+def suffix_logprobs(values: Any, response: TokenIds, source: str) -> list[float]:
+    """Return the log-probabilities of a response from the result of `suffix_parameters`.
+
+    Raises BackendError for a result of another shape; `source` names the backend in the message.
+    """
+    rows = [] if values is None else [list(row) for row in values]
+    if [len(row) for row in rows] != [1] * len(response):
+        raise BackendError(
+            f"{source}: expected {len(response)} rows of one log-probability, found "
+            f"{[len(row) for row in rows] or 'none'}"
+        )
+    return [float(value) for (value,) in rows]
 
 
 def generate_answer(choice: Any, version: str | int | None, source: str) -> GenerateAnswer:

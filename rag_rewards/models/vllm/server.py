@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +11,8 @@ from rag_rewards.errors import BackendError
 from rag_rewards.evidence.protocols import (
     GenerateAnswer,
     GenerateRequest,
-    Tokenizer,
 )
 from rag_rewards.models.client import Sender
-from rag_rewards.models.limits import Limits
 from rag_rewards.models.policy_server import (
     PolicyServer,
     ServedModel,
@@ -83,24 +80,9 @@ class VllmServer(PolicyServer):
     model_endpoints = ((("/v1/models",), Rows[ModelCard]),)
 
     def __init__(
-        self,
-        url: str | Sequence[str],
-        *,
-        model: str | None = None,
-        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
-        precision: str = "unknown",
-        weight_version: Version = None,
-        api_key: str | None = None,
-        limits: Limits | None = None,
+        self, url: str | Sequence[str], *, model: str | None = None, **options: Any
     ) -> None:
-        super().__init__(
-            url,
-            tokenizer=tokenizer,
-            precision=precision,
-            weight_version=weight_version,
-            api_key=api_key,
-            limits=limits,
-        )
+        super().__init__(url, **options)
         self.model = model
 
     @property

@@ -42,6 +42,7 @@ class SamplingParams:
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    skip_reading_prefix_cache: bool | None = None
     detokenize: bool = True
     skip_special_tokens: bool = True
 

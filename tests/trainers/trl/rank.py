@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from rag_rewards_adapters.trl import RagReward
 from test_trl_training import RecordingReward, clr_twin
-from trl_runs import rows, trainer
+from trl_runs import rows, says, trainer
 
 from rag_rewards.errors import UsageError
 
@@ -25,6 +26,26 @@ def error_of_divided_group(folder: Path) -> str:
     except UsageError as error:
         return str(error)
     return ""
+
+
+def displacement(folder: Path) -> dict[str, Any]:
+    """Return the changes that the monitor measures on this rank, and the logged mean."""
+    reward = RagReward("naive-grpo", displacement_every=1)
+    changes: list[float] = []
+    step = reward._monitor.step
+
+    async def recorded(*arguments: Any) -> list[Any]:
+        own = await step(*arguments)
+        changes.extend(each.change for each in own)
+        return own
+
+    reward._monitor.step = recorded
+    texts = says("<answer>Seine</answer>", "no idea")
+    run = trainer(folder, reward, train_dataset=rows(8), rollout_func=texts)
+    reward.bind(run)
+    run.train()
+    logged = run.state.log_history[1]["naive-grpo/right_logprob_change"]
+    return {"changes": changes, "logged": logged}
 
 
 def main(folder: Path) -> None:
@@ -41,6 +62,7 @@ def main(folder: Path) -> None:
         "expected": reward.expected,
         "versions": reward.versions,
         "rewards": list(run._logs["rewards"]["ctrl-rag-clr"]),
+        "displacement": displacement(folder),
         "logged": run.state.log_history[1],
     }
     (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(report))

@@ -39,6 +39,16 @@ def test_the_trainer_gathers_the_rewards_of_all_ranks(ranks: list[dict[str, Any]
     assert first["logged"]["ctrl-rag-clr/clr"] == pytest.approx(sum(both) / 8)
 
 
+def test_the_displacement_is_the_mean_over_the_responses_of_all_ranks(
+    ranks: list[dict[str, Any]],
+) -> None:
+    changes = [change for rank in ranks for change in rank["displacement"]["changes"]]
+    assert len(changes) == 2
+    assert changes[0] != changes[1]
+    for rank in ranks:
+        assert rank["displacement"]["logged"] == pytest.approx(sum(changes) / 2)
+
+
 def test_groups_on_two_ranks_are_refused(ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         assert "a rank has 2 completions" in rank["refused"]

@@ -99,6 +99,20 @@ def test_the_asynchronous_client_drops_prompt_log_probabilities(engine):
     assert "prompt_logprobs" not in asyncio.run(call).extra_fields
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_only_vllm_gets_the_field_that_skips_its_prefix_cache(engine, name):
+    sent = []
+    inner = engine.generate
+
+    async def generate(**request):
+        sent.append(request["sampling_params"].get("skip_reading_prefix_cache"))
+        return await inner(**request)
+
+    engine.generate = generate
+    score_request(client_on(engine), name=name)
+    assert set(sent) == {True if name == "vllm" else None}
+
+
 def test_the_engine_passes_the_selfcheck(engine):
     run_with_policy(client_on(engine), lambda policy: policy.selfcheck())
 

@@ -79,34 +79,45 @@ class Client:
         return output
 
 
-def run_worker(monkeypatch, config, engine, rows, *, validate=False, client=Client):
-    """Run verl's worker over rows, one prompt each, and return the queue at the end."""
+def run_worker(
+    monkeypatch, config, engine, rows, *, validate=False, client=Client, steps=(7,), before=None
+):
+    """Run verl's worker over rows, one prompt each, and return the queue at the end.
+
+    The rows are those of each step, with further uids. `before` is called before each step.
+    """
     queue = Queue()
     monkeypatch.setattr(agent_loop_tq, "tq", queue)
 
     async def run():
         worker = Worker(config, client(engine), reward_loop_worker_handles=[])
-        batch = tu.get_tensordict(
-            {
-                **{
-                    name: np.array([row[name] for row in rows], dtype=object)
-                    for name in ("data_source", "reward_model", "extra_info")
-                },
-                "raw_prompt": np.array([row["prompt"] for row in rows] + [None], dtype=object)[:-1],
-                "uid": np.array([f"uid-{i}" for i in range(len(rows))], dtype=object),
-                "index": np.array([0] * len(rows), dtype=object),
-                "tools_kwargs": np.array([{}] * len(rows), dtype=object),
-            }
-        )
-        batch["global_steps"] = NonTensorData(7)
-        if validate:
-            batch["validate"] = NonTensorData(True)
-        await worker.generate_sequences(batch)
-        await asyncio.wait_for(asyncio.gather(*worker.background_tasks), 60)
+        for i, step in enumerate(steps):
+            if before is not None:
+                before(step)
+            batch = batch_of(rows, first=i * len(rows))
+            batch["global_steps"] = NonTensorData(step)
+            if validate:
+                batch["validate"] = NonTensorData(True)
+            await worker.generate_sequences(batch)
+            await asyncio.wait_for(asyncio.gather(*worker.background_tasks), 60)
 
     asyncio.run(run())
     gc.collect()
     return queue
+
+
+def batch_of(rows, first):
+    """Return a batch with one prompt for each row. The uids are numbered from `first`."""
+    columns = ("data_source", "reward_model", "extra_info")
+    return tu.get_tensordict(
+        {
+            **{name: np.array([row[name] for row in rows], dtype=object) for name in columns},
+            "raw_prompt": np.array([row["prompt"] for row in rows] + [None], dtype=object)[:-1],
+            "uid": np.array([f"uid-{first + i}" for i in range(len(rows))], dtype=object),
+            "index": np.array([0] * len(rows), dtype=object),
+            "tools_kwargs": np.array([{}] * len(rows), dtype=object),
+        }
+    )
 
 
 def engine_of(model, replies):

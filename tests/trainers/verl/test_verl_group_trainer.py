@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
 import ray
 import v1_trainer as v1
 from test_verl_group_loops import logprob_reward
-from transformers import AutoTokenizer
+from tiny_models import naive
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rag_rewards.evidence.protocols import ScoreRequest
 
 RESPONSES = ["<think>a</think><answer>Seine</answer>", "<answer>the Seine</answer>", "Rhone"]
 SETTINGS = "reward.custom_reward_function.reward_kwargs.settings"
@@ -28,6 +32,7 @@ def trained(tmp_path_factory):
         folder,
         "ctrl-rag",
         f"+{SETTINGS}.threshold=null",
+        "+reward.custom_reward_function.reward_kwargs.displacement_every=1",
         *v1.trainer_overrides(train, val),
     )
     with v1.cluster():
@@ -109,6 +114,22 @@ def test_components_are_logged_at_every_step(trained):
         for name in ("evidential_contribution", "clr", "clr_normalized", "accuracy", "acc"):
             mean = sum(info[name] for info in infos) / len(infos)
             assert trained.logged[step][f"rag_rewards/{name}/mean"] == pytest.approx(mean)
+
+
+def test_the_monitor_logs_the_likelihood_of_right_responses(trained, expected):
+    """The double of the engine keeps its weights, so that the displacement is 0."""
+    model = AutoModelForCausalLM.from_pretrained(trained.folder).eval()
+    logprobs = []
+    for group in v1.groups_of(dict(sorted(trained.batches[0].items()))).values():
+        right = [r for r in group if r["extra_fields"]["reward_extra_info"]["acc"] == 1.0]
+        chat = v1.question(right[0]["extra_info"]["index"])["prompt"]
+        prompt = expected.tokenizer.apply_chat_template(chat, add_generation_prompt=True)
+        request = ScoreRequest((tuple(prompt["input_ids"]),), (tuple(right[0]["responses"]),))
+        logprobs.append(fmean(naive(model, request)[0, 0]))
+    assert "rag_rewards/right_logprob/mean" not in trained.logged[1]
+    logged = trained.logged[2]
+    assert logged["rag_rewards/right_logprob/mean"] == pytest.approx(fmean(logprobs), abs=1e-4)
+    assert logged["rag_rewards/right_logprob_change/mean"] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_validation_reports_accuracy(trained):
