@@ -166,6 +166,14 @@ def row_of(name: str, trainer: Trainer) -> tuple[object, ...]:
     )
 
 
+def combination_of(name: str, trainer: Trainer) -> tuple[object, ...]:
+    """Return the row of the versions with which a trainer is tested."""
+    pins = [line.split("==") for line in trainer.combination if "==" in line]
+    others = ", ".join(f"{name} {version}" for name, version in pins if name != trainer.package)
+    head = (f"[{trainer.title}]({name}.md)", trainer.since, trainer.tested, f"`{trainer.python}`")
+    return (*head, (others or "the newest") if trainer.environment else "no environment")
+
+
 def step_of(name: str) -> str:
     """Return whether a test of a trainer changes weights, or runs the loop of the trainer."""
     if marks_of(name, "optimizer_step"):
@@ -180,6 +188,10 @@ def page() -> str:
     done = trainings()
     texts = {
         "trainers": table(head, [row_of(*item) for item in TRAINERS.items()]),
+        "versions": table(
+            ("trainer", "first version", "tested version", "its Python", "tested with"),
+            [combination_of(*item) for item in TRAINERS.items()],
+        ),
         "gpu": gpu(sum(each.gpus for each in done), sum(each.count for each in done)),
         "trainings": table(
             ("results", "trainings", "hours", "machine", "versions"),

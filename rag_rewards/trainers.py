@@ -15,7 +15,10 @@ from typing import Literal
 
 CPU_TORCH = "torch==2.13.0"
 """It is installed first, so that an index with CPU builds provides it."""
-_TRL = (CPU_TORCH, "trl==1.16.0 openenv==0.10.0 peft pytest matplotlib==3.11.2 httpx")
+_TRL = (
+    CPU_TORCH,
+    "trl==1.16.0 openenv==0.10.0 transformers==5.24.0 peft==0.21.2 pytest matplotlib==3.11.2 httpx",
+)
 """The environment of TRL and OpenEnv, whose rewards run in TRL's trainer."""
 Rows = Literal["trl", "ms-swift", "openrlhf", "skyrl", "nemo-gym", "verl"]
 
@@ -28,14 +31,13 @@ class Trainer:
     package      its package on an index
     since        the first version that works with this package
     tested       the version in the environment of the tests, or whose source the tests follow
+    python       the versions of Python that `tested` accepts
     environment  arguments of `pip install` for the tests, one step each; none without an
-                 environment
+                 environment. `doctor` accepts these versions
     is_quick     whether continuous integration runs the tests inside the trainer
     install      the command for a training without vLLM on a GPU, "" if there is none
     on_gpus      the commands for a training with vLLM on NVIDIA GPUs, in an empty environment
     extras       extras of this package that fit into the environment of `on_gpus`
-    is_strict    whether a training needs the versions that the metadata requires; the tests of a
-                 trainer that is not strict use other versions of most packages
     imports      packages that a training imports, although only extras of the trainer require them
     before       what works in versions before `since`
     rows         the form of the rows that `rag-rewards prepare` writes
@@ -52,12 +54,12 @@ class Trainer:
     package: str
     since: str
     tested: str
+    python: str = ">=3.10"
     environment: tuple[str, ...] = ()
     is_quick: bool = False
     install: str = ""
     on_gpus: tuple[str, ...] = ()
     extras: tuple[str, ...] = ("http", "server")
-    is_strict: bool = True
     imports: tuple[str, ...] = ()
     before: str = ""
     rows: Rows = "trl"
@@ -90,6 +92,12 @@ class Trainer:
         words = (word for command in self.on_gpus for word in command.split()[2:])
         return tuple(word.strip('"') for word in words if not word.startswith("-"))
 
+    @property
+    def combination(self) -> tuple[str, ...]:
+        """The requirements of the environment of the tests."""
+        words = " ".join(self.environment).split()
+        return tuple(word for word in words if not word.startswith("-"))
+
 
 TRAINERS: dict[str, Trainer] = {
     "trl": Trainer(
@@ -97,6 +105,7 @@ TRAINERS: dict[str, Trainer] = {
         package="trl",
         since="1.15",
         tested="1.16.0",
+        python=">=3.11",
         environment=_TRL,
         is_quick=True,
         install="pip install trl",
@@ -112,9 +121,11 @@ TRAINERS: dict[str, Trainer] = {
         package="verl",
         since="0.9",
         tested="0.9.1",
+        python=">=3.10,<3.13",
         environment=(
             CPU_TORCH,
-            "verl==0.9.1 TransferQueue==0.1.11 cachetools uvicorn fastapi pytest",
+            "verl==0.9.1 transformers==5.10.4 TransferQueue==0.1.11 cachetools uvicorn fastapi "
+            "pytest",
         ),
         is_quick=True,
         on_gpus=(
@@ -158,7 +169,7 @@ TRAINERS: dict[str, Trainer] = {
         package="ms-swift",
         since="4.0",
         tested="4.6.0",
-        environment=(CPU_TORCH, "ms-swift==4.6.0 pytest"),
+        environment=(CPU_TORCH, "ms-swift==4.6.0 transformers==5.19.0 trl==0.29.1 pytest"),
         is_quick=True,
         install="pip install ms-swift",
         on_gpus=('pip install ms-swift==4.6.0 "vllm>=0.32"',),
@@ -173,8 +184,9 @@ TRAINERS: dict[str, Trainer] = {
         package="skyrl",
         since="0.4",
         tested="0.4.0",
+        python=">=3.12",
         # Without packages for GPUs: the generator, the environments, the advantages and the
-        # settings. Python >= 3.12.
+        # settings.
         environment=(
             CPU_TORCH,
             "--no-deps skyrl==0.4.0 skyrl-gym==0.4.0",
@@ -203,8 +215,8 @@ TRAINERS: dict[str, Trainer] = {
         package="nemo-gym",
         since="0.4",
         tested="0.4.0",
+        python=">=3.12",
         # Without the servers of wandb and mlflow: what the resources server and the agent import.
-        # Python >= 3.12.
         environment=(
             "--no-deps nemo-gym==0.4.0",
             "openai<=2.7.2 anthropic<=0.109.2 pydantic fastapi itsdangerous uvicorn uvloop "
@@ -222,6 +234,7 @@ TRAINERS: dict[str, Trainer] = {
         package="verifiers",
         since="0.4",
         tested="0.4.0",
+        python=">=3.11",
         environment=("verifiers==0.4.0 prime==0.18.0 pytest",),
         install="pip install verifiers",
         turn_credit="reward(turn_rewards=True) or EpisodeReward(credit=METHOD) of "
@@ -232,6 +245,7 @@ TRAINERS: dict[str, Trainer] = {
         package="openenv",
         since="0.10",
         tested="0.10.0",
+        python=">=3.11",
         environment=_TRL,
         is_quick=True,
         install="pip install openenv trl",
@@ -244,6 +258,7 @@ TRAINERS: dict[str, Trainer] = {
         package="tinker-cookbook",
         since="0.5",
         tested="0.5",
+        python=">=3.11",
         environment=(CPU_TORCH, "tinker-cookbook pytest"),
         install="pip install tinker-cookbook",
     ),
@@ -251,17 +266,19 @@ TRAINERS: dict[str, Trainer] = {
         title="Axolotl",
         package="axolotl",
         since="0.18",
-        tested="0.18.0",
+        tested="0.21.0",
+        python=">=3.12",
         # The tests use the loader of rewards, the trainer and the configuration: not vLLM or
         # bitsandbytes.
         environment=(
-            "torch==2.12.1",
-            "trl==1.8.0 peft datasets pytest",
-            "--no-deps axolotl==0.18.0",
+            CPU_TORCH,
+            "trl==1.14.1 transformers==5.20.1 peft==0.21.2 datasets==5.0.1 accelerate==1.15.0 "
+            "tokenizers==0.23.3 pydantic==2.13.5 packaging==26.0 typing-extensions==4.15.0 "
+            "PyYAML==6.0.3 typer==0.25.1 pytest",
+            "--no-deps axolotl==0.21.0",
             "addict numba pillow requests",
         ),
-        install="pip install axolotl==0.18.0",
-        is_strict=False,
+        install="pip install axolotl==0.21.0",
     ),
 }
 """The record of each trainer, by the name that `rag-rewards init` and `prepare` take."""

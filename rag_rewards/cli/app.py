@@ -86,7 +86,7 @@ COMMANDS = {
     "init": Command(
         "Write a start script for a trainer.",
         "init verl --recipe arena --policy path/to/model",
-        options=f"--policy --data --validation --output --tiny {_RECIPE} {_MODELS}",
+        options=f"--policy --data --columns --validation --output --tiny {_RECIPE} {_MODELS}",
     ),
     "doctor": Command("Check the installed trainers, plugins and extras."),
     "prepare": Command(

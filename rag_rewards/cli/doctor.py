@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from rich.console import Console
 from rich.text import Text
@@ -29,6 +30,7 @@ from rag_rewards.scripts.packages import (
     dependent_of,
     install_command,
     installed_version,
+    is_tested,
     missing,
     requirement_of,
     run_isolated,
@@ -104,15 +106,19 @@ def _this_package() -> Iterator[CheckResult]:
 
 
 def _trainers() -> Iterator[CheckResult]:
+    place = "in another environment: " if _in_use() else ""
     for trainer in TRAINERS.values():
         title, version = trainer.title, installed_version(trainer.package)
+        python = "" if platform.python_version() in SpecifierSet(trainer.python) else trainer.python
+        condition = f"with Python {python}: " if python else ""
         if version is None:
-            yield CheckResult("trainers", title, "absent", "not installed", trainer.installation)
+            fix = f"{place}{condition}{trainer.installation}"
+            yield CheckResult("trainers", title, "absent", "not installed", fix)
         elif (dependent := dependent_of(trainer.package)) is not None:
-            yield CheckResult("trainers", title, "ok", f"{version}, as {dependent} requires")
+            yield CheckResult("trainers", title, "ok", f"{version}, a requirement of {dependent}")
         elif Version(version) < Version(trainer.since):
             upgrade = trainer.installation.replace("pip install ", "pip install --upgrade ")
-            fix = "; ".join(filter(None, (upgrade, trainer.before)))
+            fix = "; ".join(filter(None, (condition + upgrade, trainer.before)))
             state = f"{version} is older than {trainer.since}"
             yield CheckResult("trainers", title, "problem", state, fix)
         else:
@@ -137,21 +143,23 @@ def _in_use() -> list[Trainer]:
 
 
 def _packages() -> Iterator[CheckResult]:
-    """Compare the installed packages with those that each installed trainer requires."""
-    for trainer in filter(lambda each: each.is_strict, _in_use()):
-        name, differences = f"{trainer.title} packages", list(conflicts(trainer.package))
-        messages = [conflict.message for conflict in differences]
-        fixes = [conflict.fix for conflict in differences]
-        if absent := missing(trainer):
+    """Compare the installed packages with those that each installed trainer requires.
+
+    A package that the tests do not need either is no problem in the environment of the tests.
+    """
+    for trainer in _in_use():
+        wanted, absent = conflicts(trainer.package), missing(trainer)
+        messages = list(wanted)
+        state: State = "problem" if wanted or (absent and not is_tested(trainer)) else "ok"
+        if absent:
+            state = "absent" if state == "ok" else state
             names = ", ".join(line.name for line in absent)
             messages.append(f"{len(absent)} of its packages are not installed: {names}")
-            fixes.append(install_command(absent))
-        if messages:
-            fix = "; ".join(dict.fromkeys(fixes))
-            yield CheckResult("versions", name, "problem", "; ".join(messages), fix)
-        else:
-            message = "the packages that it requires are installed, in versions that it accepts"
-            yield CheckResult("versions", name, "ok", message)
+        message = "; ".join(messages) or (
+            "the packages that it requires are installed, in versions that it accepts"
+        )
+        fix = install_command(dict.fromkeys((*wanted.values(), *absent)))
+        yield CheckResult("versions", f"{trainer.title} packages", state, message, fix)
 
 
 def _turn_credit() -> Iterator[CheckResult]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,13 +17,12 @@ from rag_rewards.cli.options import (
     MODEL_DEFAULTS,
     RECIPE,
     RECIPE_DEFAULTS,
+    Columns,
     Models,
     Recipe,
 )
 from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
-from rag_rewards.prompts import ANY_FORM, OutputForm
-from rag_rewards.rows.column_map import missing_fields_hint
 from rag_rewards.scoring.rollout_dump import DumpOptions
 from rag_rewards.scripts import SCRIPTS, check_code, check_name, package_of, write_files
 from rag_rewards.scripts.packages import installed_version, run_isolated
@@ -40,6 +40,12 @@ TRAINER = (
 )
 
 
+COLUMNS = (
+    "Read fields of rows without prompts from columns of other names, as in "
+    "`question=user_input,answers=reference,documents=contexts`."
+)
+
+
 def init(
     trainer: Annotated[str, Parameter(name="TRAINER", help=TRAINER)],
     /,
@@ -47,6 +53,7 @@ def init(
     trained: Annotated[str, Parameter(name="--policy")] = MODEL,
     data: Annotated[str | None, Parameter(group=FILES)] = None,
     validation: Annotated[str | None, Parameter(group=FILES)] = None,
+    columns: Annotated[Columns, Parameter(help=COLUMNS)] = None,
     folder: Annotated[Path, Parameter(name=["--output", "-o"], group=FILES)] = Path("training"),
     components: Annotated[str | None, Parameter(group=RECIPE)] = None,
     tiny: Annotated[bool, Parameter(negative="")] = False,
@@ -66,7 +73,8 @@ def init(
         Train this model: a folder, or its name on a model hub.
     data
         Train on this file, which `rag-rewards prepare` wrote (sft and dpo: `rag-rewards select`).
-        The default is train.parquet for verl and train.jsonl for the other trainers.
+        Rows of your own without prompts are prepared in the folder of the script. The default is
+        train.parquet for verl and train.jsonl for the other trainers.
     validation
         Validate on this file.
     folder
@@ -87,16 +95,66 @@ def init(
     weights = weights_of(components) if components is not None else None
     options = models.options(recipe.models)
     start = start_of(recipe.spec(), options, trained, rows, validation, dump, weights, changes)
+    files = {"data": data, "validation": validation}
+    raw = {name: path for name, path in files.items() if path and _prompt(path) == ""}
+    if raw:
+        start = _with_prompts(trainer, start, raw, columns, folder)
+    elif columns is not None:
+        raise OptionError("{columns} is for rows without prompts in {data}: leave it out")
     for path in write(trainer, start, folder):
         print(path)
-    files = [path for path in (data, validation) if path and isfile(path)]
-    forms = [recipe.output_form for recipe in start.reward.recipes]
-    form = forms[-1] if start.spec.hardened else ANY_FORM
-    print_messages(filter(None, (unprepared(path, form) for path in files)))
+    if start.spec.hardened:
+        print_messages(_other_prompts(start, filter(None, files.values())))
     if fault := check(trainer, folder):
         print(f"the installed {trainer} does not accept: {fault}", file=sys.stderr)
         return 1
     return 0
+
+
+def _with_prompts(
+    trainer: str, start: Start, raw: Mapping[str, str], columns: str | None, folder: Path
+) -> Start:
+    """Prepare rows without prompts in the folder of the script.
+
+    Where a recipe needs supporting documents and a row names none, they are the documents that
+    contain an answer.
+    """
+    from rag_rewards.cli.prepare import summary  # takes time to import
+    from rag_rewards.preparation.options import PrepareOptions
+    from rag_rewards.preparation.prepare import prepare
+
+    first = next(iter(raw.values()))
+    if trainer not in TRAINERS:
+        raise UsageError(f"{first} has no prompts: write them with `rag-rewards select`")
+    if start.spec.stages:
+        raise UsageError(f"{first} has no prompts: write them with `rag-rewards prepare rows`")
+    _new_files(trainer, start, folder)
+    own = start.for_trainer(TRAINERS[trainer])
+    facts = own.reward.recipes[-1].facts
+    names = {"data": "train", "validation": "validation"}
+    prepared = {name: folder / f"{names[name]}.{TRAINERS[trainer].suffix}" for name in raw}
+    for name, output in prepared.items():
+        if output.exists():
+            raise UsageError(f"{output} already exists: choose another folder with -o")
+        folder.mkdir(parents=True, exist_ok=True)
+        options = PrepareOptions(
+            "rows",
+            raw[name],
+            str(output),
+            start.spec.recipe,
+            trainer,
+            columns=columns,
+            hardened=start.spec.hardened,
+            prompt=own.dialect if own.searches and own.dialect in facts.prompts else None,
+            find_answers="supporting" in facts.fields,
+        )
+        print_messages(summary(options, prepare(options)))
+    if "supporting" in facts.fields:
+        print_messages(
+            ["where a row has no `supporting`, the documents that contain an answer support it"]
+        )
+    paths: dict[str, Any] = {name: str(path.resolve()) for name, path in prepared.items()}
+    return replace(start, **paths)
 
 
 def _write_trial(
@@ -116,9 +174,7 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
 
     Raises UsageError for an unknown trainer, and if a file already exists.
     """
-    files = {folder / name: text for name, text in write_files(trainer, start).items()}
-    if existing := [path for path in files if path.exists()]:
-        raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
+    files = _new_files(trainer, start, folder)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(0o600 if start.has_credentials else 0o666)
@@ -128,31 +184,43 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
     return list(files)
 
 
-_PROMPTS = frozenset(("prompt", "messages", "input", "responses_create_params"))
+def _new_files(trainer: str, start: Start, folder: Path) -> dict[Path, str]:
+    files = {folder / name: text for name, text in write_files(trainer, start).items()}
+    if existing := [path for path in files if path.exists()]:
+        raise UsageError(f"{existing[0]} already exists: choose another folder with -o")
+    return files
+
+
+_PROMPTS = ("prompt", "messages", "input", "responses_create_params")
 """The fields with the prompt in the rows of `rag-rewards prepare` and `rag-rewards select`."""
 
 
-def unprepared(path: str, form: OutputForm = ANY_FORM) -> str:
-    """Return what to do with a data file whose first row has no prompt for a form, or ""."""
+def _prompt(path: str) -> str | None:
+    """Return the prompt of the first row of a file, "" if it has none, None without a row."""
     from rag_rewards.datasets.records import Records  # takes time to import
 
-    try:
-        with Records(path) as records:
-            _, row = next(iter(records), (0, None))
-    except UsageError as error:
-        return str(error)
+    if not isfile(path):
+        return None
+    with Records(path) as records:
+        _, row = next(iter(records), (0, None))
     if not isinstance(row, Mapping):
-        return ""
-    if present := _PROMPTS & row.keys():
-        if any(form.answer_mark in str(row[name]) for name in present):
-            return ""
-        return (
-            f"the prompts of {path} do not request the "
-            f"{form.answer_part('the hardened profile')}: write them with "
-            "`rag-rewards prepare --hardened`"
-        )
-    hint = missing_fields_hint("question", {"response": "", **row})
-    return f"{path} has no prompts: write them with `rag-rewards prepare rows`{hint}"
+        return None
+    return "".join(str(row[name]) for name in _PROMPTS if name in row)
+
+
+def _other_prompts(start: Start, paths: Iterable[str]) -> Iterator[str]:
+    """Describe the files whose prompts do not request the answer as the hardened profile reads it.
+
+    Only the first prompt of a file is read.
+    """
+    form = start.reward.recipes[-1].output_form
+    part = form.answer_part("the hardened profile")
+    for path in paths:
+        if (prompt := _prompt(path)) and form.answer_mark not in prompt:
+            yield (
+                f"the prompts of {path} do not request the {part}: write them with "
+                "`rag-rewards prepare --hardened`"
+            )
 
 
 def check(trainer: str, folder: Path) -> str:

@@ -89,11 +89,11 @@ def prepare(
         **vars(documents),
     )
     result = write_prepared_file(options)
-    print_messages(_summary(options, result))
+    print_messages(summary(options, result))
     return 3 if result.broken else 0
 
 
-def _summary(options: PrepareOptions, result: PrepareResult) -> list[str]:
+def summary(options: PrepareOptions, result: PrepareResult) -> list[str]:
     lines = [f"{result.written:,} of {result.read:,} rows of {options.dataset} → {options.output}"]
     if result.not_sampled:
         lines.append(f"{result.not_sampled:,} not sampled (seed {options.seed})")

@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -20,52 +19,38 @@ from rag_rewards.trainers import TRAINERS, Trainer
 PROBE_SECONDS = 180
 ENGINE = "vllm"
 """The extra of trainers that fixes the version of the engine for rollouts."""
-
-
 DEPENDENTS = (*(trainer.package for trainer in TRAINERS.values()), "unsloth")
 """Packages that can require a trainer, and then fix its version."""
 _NEEDS_TORCH = frozenset({"flash-attn"})
 """Packages whose build imports torch, so that it has to be installed before."""
 
 
-@dataclass(frozen=True)
-class Conflict:
-    """An installed version that a trainer does not accept."""
-
-    trainer: str
-    required: Requirement
-    installed: str
-    is_engine: bool
-
-    @property
-    def message(self) -> str:
-        """What is wrong."""
-        specifier = str(self.required.specifier)
-        return f"{self.required.name} {self.installed}, {self.trainer} requires {specifier}"
-
-    @property
-    def fix(self) -> str:
-        """A command that installs a version that the trainer accepts."""
-        if not self.is_engine:
-            return f'pip install "{self.required.name}{self.required.specifier}"'
-        package, _, version = self.trainer.partition(" ")
-        return f'pip install "{package}[{ENGINE}]=={version}"'
+def is_tested(trainer: Trainer) -> bool:
+    """Return whether all packages of the environment of the tests are installed in its versions."""
+    return bool(trainer.combination) and all(
+        _accepts(line, installed_version(line.name))
+        for line in map(Requirement, trainer.combination)
+    )
 
 
-def conflicts(package: str) -> Iterator[Conflict]:
-    """Yield the installed versions that an installed trainer does not accept.
+def _accepts(line: Requirement, version: str | None) -> bool:
+    return version is not None and line.specifier.contains(version, prereleases=True)
 
-    Its requirements are those of its metadata and, if vLLM is installed, of its extra for vLLM.
+
+def conflicts(package: str) -> dict[str, Requirement]:
+    """Return what to install in place of each version that an installed trainer does not accept.
+
+    The keys describe what is wrong. The requirements are those of the metadata of the trainer and,
+    if vLLM is installed, of its extra for vLLM.
     """
-    version = installed_version(package)
-    if version is None:
-        return
-    for requirement, is_engine in _requirements(package):
-        installed = installed_version(requirement.name)
-        if installed is None:
-            continue
-        if not requirement.specifier.contains(installed, prereleases=True):
-            yield Conflict(f"{package} {version}", requirement, installed, is_engine)
+    own, wanted = installed_version(package), {}
+    for line, is_engine in _requirements(package) if own else ():
+        installed = installed_version(line.name)
+        if installed is not None and not _accepts(line, installed):
+            message = f"{line.name} {installed}, {package} {own} requires {line.specifier}"
+            whole = Requirement(f"{package}[{ENGINE}]=={own}")
+            wanted[message] = whole if is_engine else line
+    return wanted
 
 
 def _requirements(package: str) -> Iterator[tuple[Requirement, bool]]:

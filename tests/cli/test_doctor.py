@@ -13,6 +13,7 @@ from rag_rewards.cli import doctor
 from rag_rewards.cli.doctor import CheckResult, examine
 from rag_rewards.scripts import packages
 from rag_rewards.scripts.packages import run_isolated
+from rag_rewards.trainers import TRAINERS
 
 
 def result_of(results: list[CheckResult], name: str) -> CheckResult:
@@ -238,6 +239,44 @@ def test_packages_that_a_training_imports(
     assert result.fix == f"pip install {missing}"
 
 
+@pytest.mark.parametrize("name", [name for name, each in TRAINERS.items() if each.environment])
+def test_the_environment_of_the_tests_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A package that the tests do not need either is a problem in other environments only."""
+    trainer = TRAINERS[name]
+    lines = [Requirement(line) for line in trainer.combination]
+    pins = [str(line.specifier).partition("==")[2] for line in lines]
+    versions = {
+        line.name: pin or next(line.specifier.filter(["1.28", "0.1"]))
+        for line, pin in zip(lines, pins, strict=True)
+    }
+    versions[trainer.package] = trainer.tested
+    monkeypatch.setattr(metadata, "requires", lambda n: ["a>=2"] if n == trainer.package else [])
+    for module in (doctor, packages):
+        monkeypatch.setattr(module, "installed_version", versions.get)
+    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: ())
+    result = result_of(examine(), f"{trainer.title} packages")
+    assert result.state == "absent"
+    assert result.message == "1 of its packages are not installed: a"
+    assert result.fix == 'pip install "a>=2"'
+    del versions["pytest"]
+    assert result_of(examine(), f"{trainer.title} packages").state == "problem"
+
+
+def test_advice_does_not_replace_the_packages_of_an_installed_trainer(
+    pretend: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pip install ms-swift` would replace the TRL and transformers of other trainers."""
+    pretend["axolotl"] = "0.21.0"
+    monkeypatch.setattr(doctor.platform, "python_version", lambda: "3.13.1")
+    results = examine()
+    swift = TRAINERS["ms-swift"].installation
+    assert result_of(results, "ms-swift").fix == f"in another environment: {swift}"
+    assert "another environment: with Python >=3.10,<3.13: " in result_of(results, "verl").fix
+
+
 @pytest.mark.parametrize(
     ("dependent", "line"),
     [("axolotl", "trl==1.8.0"), ("unsloth", "trl!=0.19.0,<=0.24.0,>=0.18.2")],
@@ -254,7 +293,7 @@ def test_a_trainer_whose_version_another_package_fixes(
     results = examine()
     result = result_of(results, "TRL")
     assert (result.state, result.fix) == ("ok", "")
-    assert result.message == f"1.8.0, as {dependent} requires"
+    assert result.message == f"1.8.0, a requirement of {dependent}"
     assert not [result for result in results if result.state == "problem"]
     # The extra trl requires TRL 1.15, which would replace this version.
     assert "install this extra in another environment" in result_of(results, "trl").fix
@@ -315,7 +354,7 @@ def test_a_trainer_that_another_one_requires(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
     results = examine()
     assert result_of(results, "TRL").state == "ok"
-    assert "as ms-swift requires" in result_of(results, "TRL").message
+    assert "a requirement of ms-swift" in result_of(results, "TRL").message
     assert result_of(results, "ms-swift packages").state == "ok"
     assert result_of(results, "vllm").state == "ok"
     assert not any(result.name == "TRL packages" for result in results)

@@ -635,7 +635,7 @@ def test_existing_paths_are_absolute(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.jsonl").touch()
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Which river?"}')
     (tmp_path / "some model").mkdir()
     arguments = ["--data", "rows.jsonl", "--validation", "later.jsonl", "--policy", "some model"]
     cli("init", "openrlhf", "-r", "lear", *arguments, "-o", "run", code=0)
@@ -811,19 +811,47 @@ def test_a_module_in_the_current_folder_is_found_from_the_folder_of_the_script(
     assert f"recipe={tmp_path}/own_reward.py:brief" in script
 
 
-def test_data_that_was_not_prepared(cli: Any, write: Any, tmp_path: Path) -> None:
-    rows = write([{"query": "Which river?", "contexts": ["a"], "gold": "Seine"}])
-    result = cli("init", "trl", "--data", rows, "-o", tmp_path / "a", "-r", "naive-grpo", code=0)
-    option = "documents=contexts,answers=gold,question=query"
-    assert result.err == (
-        f"{rows} has no prompts: write them with `rag-rewards prepare rows`; did you mean "
-        f"contexts, gold, query? Pass --columns {option}\n"
-    )
-    assert (tmp_path / "a" / "train.py").exists()
-    train = tmp_path / "train.jsonl"
-    prepare = ("prepare", "rows", rows, "-r", "naive-grpo", "--trainer", "trl", "--columns", option)
-    cli(*prepare, "-o", train, code=0)
-    assert not cli("init", "trl", "--data", train, "-o", tmp_path / "b", "-r", "naive-grpo").err
+OWN = {"query": "Which river?", "contexts": ["The Seine.", "Lyon."], "gold": "Seine"}
+"""A row of a user, whose columns have other names than the fields."""
+OPTION = "documents=contexts,answers=gold,question=query"
+
+
+@pytest.mark.parametrize("trainer", ["trl", "ms-swift", "openrlhf"])
+@pytest.mark.parametrize("recipe", ["naive-grpo", "arena", "search-r1"])
+def test_rows_of_a_user_are_prepared(
+    cli: Any, write: Any, tmp_path: Path, trainer: str, recipe: str
+) -> None:
+    rows, folder = write([OWN]), tmp_path / "run"
+    arguments = ("init", trainer, "-r", recipe, "--data", rows, "--validation", rows, "-o", folder)
+    result = cli(*arguments, code=2)
+    assert f"Pass --columns {OPTION}" in result.err
+    assert not (folder / "train.jsonl").exists()
+    result = cli(*arguments, "--columns", OPTION, code=0)
+    supporting = "where a row has no `supporting`, the documents that contain an answer"
+    assert (supporting in result.err) == (recipe == "arena")
+    prompt = ("--prompt", "tools" if trainer == "trl" else "search-r1")
+    more = {"arena": ("--find-answers",), "search-r1": prompt}.get(recipe, ())
+    expected = tmp_path / "expected.jsonl"
+    command = ("prepare", "rows", rows, "-r", recipe, "-t", trainer, "--columns", OPTION, *more)
+    cli(*command, "-o", expected, code=0)
+    script = "".join(path.read_text("utf-8") for path in files_of(folder) if path.suffix != ".md")
+    for name in ("train.jsonl", "validation.jsonl"):
+        assert (folder / name).read_text("utf-8") == expected.read_text("utf-8")
+        assert str(folder / name) in script
+    assert "already exists" in cli(*arguments, "--columns", OPTION, code=2).err
+    again = ("init", trainer, "-r", recipe, "--data", expected, "-o", tmp_path / "b")
+    assert "leave it out" in cli(*again, "--columns", OPTION, code=2).err
+    assert not cli(*again, code=0).err
+
+
+def test_rows_of_a_user_that_init_does_not_prepare(cli: Any, write: Any, tmp_path: Path) -> None:
+    rows, stages = write([OWN]), tmp_path / "stages.yaml"
+    stages.write_text("stages: [{recipe: naive-grpo, until_step: 9}, {recipe: naive-grpo}]")
+    arguments = ("--data", rows, "--columns", OPTION, "-o", tmp_path / "run")
+    assert "`rag-rewards select`" in cli("init", "sft", "-r", "arena", *arguments, code=2).err
+    result = cli("init", "trl", "--config", stages, *arguments, code=2)
+    assert "`rag-rewards prepare rows`" in result.err
+    assert not (tmp_path / "run").exists()
 
 
 def test_prompts_of_data_without_the_form_of_the_hardened_profile(

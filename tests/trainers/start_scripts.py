@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from processes import WAIT_SECONDS
 
+from rag_rewards.cli.doctor import examine
 from rag_rewards.cli.init import check
 
 RECIPES = ("arena", "lear", "ctrl-rag")
@@ -65,6 +66,10 @@ def test_the_trainer_accepts_every_setting(trainer: str, tmp_path: Path, recipe:
 
 def test_the_trainer_accepts_components(trainer: str, tmp_path: Path) -> None:
     assert_settings_exist(trainer, "search-r1", tmp_path / "run", *COMPONENTS)
+
+
+def test_doctor_accepts_the_environment_of_the_tests(trainer: str) -> None:
+    assert [each for each in examine() if each.state == "problem"] == []
 
 
 def test_an_unknown_setting_is_named(trainer: str, tmp_path: Path) -> None:

@@ -180,4 +180,5 @@ def test_the_page_names_the_tested_version() -> None:
 def test_doctor_does_not_advise_to_upgrade_the_trl_of_axolotl() -> None:
     [result] = [each for each in doctor._trainers() if each.name == "TRL"]
     assert (result.state, result.fix) == ("ok", "")
-    assert result.message == f"{version('trl')}, as axolotl requires"
+    assert result.message == f"{version('trl')}, a requirement of axolotl"
+    assert [each for each in doctor.examine() if each.state == "problem"] == []

@@ -16,7 +16,7 @@ def test_every_missing_requirement_is_named() -> None:
     absent = [name for name in required if installed_version(name) is None]
     assert {"deepspeed", "flash-attn", "ray"} <= {*absent}
     [result] = [each for each in doctor._packages() if each.name == "OpenRLHF packages"]
-    assert result.state == "problem"
+    assert result.state == "absent", "the tests do not need them"
     message = f"{len(absent)} of its packages are not installed: {', '.join(absent)}"
     assert message in result.message
     assert '"deepspeed==' in result.fix

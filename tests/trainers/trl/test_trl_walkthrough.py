@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from walkthrough import commands, follow, lay_out
+from walkthrough import PAGE, commands, follow, lay_out
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
+from tiny_models import save
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,6 +26,29 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -
     assert "'arena/not_scored': '0'" in ran.stdout
     assert "'rewards/arena/mean':" in ran.stdout
     assert (tmp_path / "run" / "arena" / "checkpoint-1").is_dir()
+
+
+def test_the_commands_of_the_readme_train_on_rows_of_a_user(tmp_path: Path) -> None:
+    readme = (PAGE.parents[1] / "README.md").read_text("utf-8")
+    [block] = re.findall(r"^```sh trl\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    init, start = block.splitlines()
+    *_, small = commands("TRL")
+    rivers = {"Paris": "Seine", "Lyon": "Rhone", "Rome": "Tiber"}
+    rows = [
+        {
+            "query": f"Which river runs through {city}?",
+            "gold": [river],
+            "contexts": [f"{city} lies on the {river}.", "A river is long."],
+        }
+        for city, river in rivers.items()
+    ]
+    (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+    save(tmp_path / "path" / "to" / "model")
+    for command in (init, small):
+        assert small.startswith(start)
+        ran = follow(command, tmp_path)
+        assert ran.returncode == 0, ran.stderr[-3000:]
+    assert "'arena/not_scored': '0'" in ran.stdout
 
 
 def test_the_trial_trains_a_tiny_model_with_different_rewards(tmp_path: Path) -> None:

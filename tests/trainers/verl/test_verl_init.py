@@ -11,6 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from start_scripts import (  # noqa: F401
     test_an_unknown_setting_is_named,
+    test_doctor_accepts_the_environment_of_the_tests,
     test_the_script_of_a_search_agent_requires_a_search_engine,
     test_the_trainer_accepts_components,
     test_the_trainer_accepts_every_setting,
