@@ -242,14 +242,14 @@ class OutputForm:
             return "<answer>"
         return self.marks[-1] if self.marks else ""
 
-    def answer_part(self, reader: str) -> str:
-        """Return the name of the part that contains the answer, and who reads it.
+    def answer_part(self, reader: str, mark: str = "") -> str:
+        """Return the name of the part with the answer, or with another mark, and who reads it.
 
         >>> OutputForm("think, then answer").answer_part("arena")
         '<answer> section, which arena reads'
         """
-        is_box = self.answer_mark.startswith("\\")
-        return f"{'box' if is_box else f'{self.answer_mark} section'}, which {reader} reads"
+        mark = mark or self.answer_mark
+        return f"{'box' if mark.startswith(chr(92)) else f'{mark} section'}, which {reader} reads"
 
     def requiring_answer(self) -> OutputForm:
         """Return the form of a reward that reads the section or box with the answer.

@@ -29,6 +29,7 @@ from rag_rewards.loading import (
 from rag_rewards.models.model_options import ModelOptions, unknown_option
 from rag_rewards.prompts import ANY_FORM, OutputForm, Prompt, PromptTemplate, adjusted
 from rag_rewards.recipe_object import Recipe
+from rag_rewards.recipes.output_forms import parts_of, recipe_of_form
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
 from rag_rewards.rows.decisions import UndecidedCheck
@@ -342,8 +343,8 @@ class Scorer:
         return RowEncoder(
             self.signature,
             keep_evidence=self.keep_evidence,
-            answer_mark=form.answer_mark,
-            answer_part=form.answer_part(self.reward.name),
+            parts=parts_of(form, self.reward.name),
+            other_form=recipe_of_form,
             read=self.read_fields,
         )
 

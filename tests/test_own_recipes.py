@@ -81,6 +81,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", "rows.jsonl", "-o", "scored.jsonl"),
+    "preflight": ("preflight", "rows.jsonl"),
     "replay": ("replay", "rows.jsonl"),
     "audit": ("audit",),
     "calibrate": (
@@ -122,7 +123,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("command", "reference"), PAIRS)
 def test_commands(command: str, reference: str, capsys: pytest.CaptureFixture[str]) -> None:
-    expected = {0, 1} if command == "audit" else {0}  # 1: an attack pays
+    expected = {0, 1} if command in ("audit", "preflight") else {0}  # 1: a finding
     if reference == "mine:plan" and command in ("audit", "init openrlhf"):
         expected = {2}  # takes the recipe of one stage
     code = _run(*COMMANDS[command], "-r", reference)

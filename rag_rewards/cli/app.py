@@ -43,6 +43,11 @@ COMMANDS = {
         options=f"--output --columns {_RECIPE} --keep-evidence --workers --resume --estimate "
         f"{_MODELS}",
     ),
+    "preflight": Command(
+        "Check sampled rollouts before a training.",
+        "preflight examples/arena.jsonl --recipe arena",
+        options=f"--columns --json --limit --group-size {_RECIPE} {_MODELS}",
+    ),
     "recipes": Command(
         "List the recipes, or describe one of them.", "recipes arena", "recipes [OPTIONS] [NAME]"
     ),

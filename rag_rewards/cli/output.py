@@ -68,6 +68,7 @@ _FLAGS = {
     "similarity": "--similarity PATH",
     "judge": "--judge URL --judge-model NAME",
     "sort": "--sort",
+    "group_size": "--group-size N",
     "columns": "--columns",
     "truncate": "--set models.truncate=true",
     "document_form": "--set models.document_form=TEMPLATE",

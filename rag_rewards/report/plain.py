@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rag_rewards.errors import plain, shorten
-from rag_rewards.rows import Totals
+from rag_rewards.rows import Totals, findings_of
 from rag_rewards.rows.decisions import NOTHING
 
 
-def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
-    """Yield the lines of a summary: counts, means and the signature. `seconds` is the run time."""
+def summary(totals: Totals, seconds: float, signature: str, recipe: str = "") -> Iterator[str]:
+    """Yield the lines of a summary: counts, means, warnings and the signature.
+
+    `seconds` is the run time, `recipe` the name of the recipe.
+    """
     rate = f" · {(totals.rows + totals.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
     yield f"{totals.rows:,} scored, {totals.errors:,} in error{rate}"
     if means := totals.means():
         yield "means: " + " · ".join(f"{name} {value:.4g}" for name, value in means.items())
     if totals.decisions:
         yield f"answers: {decisions_text(totals.decisions)}"
-    yield from (f"warning: {warning}" for warning in totals.warnings())
+    yield from (f"warning: {finding}" for finding in findings_of(totals, recipe))
     if totals.truncated:
         yield f"{totals.truncated:,} responses cut at the length limit"
     if totals.error_types:

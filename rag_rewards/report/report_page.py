@@ -46,7 +46,7 @@ from rag_rewards.report.rows import (
 )
 from rag_rewards.report.segments import MAX_CHARACTERS
 from rag_rewards.report.statistics import Statistics, distribution, spreads, statistics
-from rag_rewards.rows import ScoredRow, Totals
+from rag_rewards.rows import ScoredRow, Totals, findings_of
 from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.curriculum import Curriculum
@@ -132,7 +132,8 @@ class Run:
         form = self.reward.output_form
         count = sum(lacks_mark(row, form.answer_mark) for row in self.rows)
         part = form.answer_part(self.reward.name)
-        return Totals(rows=len(self.rows), without_form={part: count}).warnings()
+        totals = Totals(rows=len(self.rows), without_form={part: count})
+        return list(map(str, findings_of(totals, self.reward.name)))
 
 
 def write_report(

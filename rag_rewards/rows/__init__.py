@@ -8,6 +8,7 @@ chunks.py      chunks of lines, before and after scoring, and their totals
 encoding.py    scored rows and error records as JSON lines
 line_groups.py groups of the lines of a file
 decisions.py   counts of right, wrong and undecided answers
+findings.py    what is wrong with rows for a training, by their totals
 """
 
 from rag_rewards.rows.chunks import Chunk as Chunk
@@ -25,6 +26,8 @@ from rag_rewards.rows.decoding import line_key as line_key
 from rag_rewards.rows.decoding import row_error as row_error
 from rag_rewards.rows.encoding import RowEncoder as RowEncoder
 from rag_rewards.rows.encoding import error_record as error_record
+from rag_rewards.rows.findings import Finding as Finding
+from rag_rewards.rows.findings import findings_of as findings_of
 from rag_rewards.rows.scored import SCORE_FIELDS as SCORE_FIELDS
 from rag_rewards.rows.scored import QuestionRow as QuestionRow
 from rag_rewards.rows.scored import ScoredRow as ScoredRow

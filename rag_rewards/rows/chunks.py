@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import Score
-from rag_rewards.rows.decisions import decided_as, undecided_warning
+from rag_rewards.rows.decisions import decided_as
 
 N = TypeVar("N", int, float)
 
@@ -47,7 +47,9 @@ class Totals(msgspec.Struct, kw_only=True):
 
     `error_examples` contains the first message of each type of error. `without_form` counts the
     responses without the part that contains the answer, by a text such as `box, which truthrl
-    reads`. `decisions` counts the answers by `decisions.decided_as`.
+    reads`, and `other_forms` counts them by the recipe whose form they have. `decisions` counts the
+    answers by `decisions.decided_as`, `groups` the groups of at least two rewards, and `flat` those
+    of equal rewards. `lowest` and `highest` are rewards.
     """
 
     rows: int = 0
@@ -63,6 +65,11 @@ class Totals(msgspec.Struct, kw_only=True):
     error_types: dict[str, int] = {}
     error_examples: dict[str, str] = {}
     without_form: dict[str, int] = {}
+    other_forms: dict[str, int] = {}
+    groups: int = 0
+    flat: int = 0
+    lowest: float | None = None
+    highest: float | None = None
 
     def add(self, score: Score, truncated: bool) -> None:
         """Add a scored row; `truncated` states whether the response reached the length limit."""
@@ -72,6 +79,7 @@ class Totals(msgspec.Struct, kw_only=True):
             self.not_scored += 1
         else:
             self.reward += score.value
+            self._widen(score.value)
         if score.correct is not None:
             self.correct += score.correct
             self.judged += 1
@@ -92,25 +100,29 @@ class Totals(msgspec.Struct, kw_only=True):
 
     def merge(self, other: Totals) -> None:
         """Add the totals of other rows."""
-        for name in ("rows", "errors", "not_scored", "truncated", "reward", "correct", "judged"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         _add(self.decisions, other.decisions)
         _add(self.sums, other.sums)
         _add(self.counts, other.counts)
         _add(self.error_types, other.error_types)
         _add(self.without_form, other.without_form)
+        _add(self.other_forms, other.other_forms)
+        self._widen(other.lowest)
+        self._widen(other.highest)
         self.error_examples = {**other.error_examples, **self.error_examples}
 
-    def warnings(self) -> list[str]:
-        """Return warnings about responses in another form, and about undecided answers."""
-        warnings = [
-            f"{count:,} of {self.rows:,} responses have no {part}"
-            for part, count in self.without_form.items()
-            if 2 * count > self.rows
-        ]
-        if warning := undecided_warning(self.decisions):
-            warnings.append(warning)
-        return warnings
+    def add_group(self, rewards: Sequence[float]) -> None:
+        """Add the rewards of a group."""
+        if len(rewards) > 1:
+            self.groups += 1
+            self.flat += min(rewards) == max(rewards)
+
+    def _widen(self, reward: float | None) -> None:
+        """Extend the range of the rewards to a reward."""
+        if reward is not None:
+            self.lowest = reward if self.lowest is None else min(self.lowest, reward)
+            self.highest = reward if self.highest is None else max(self.highest, reward)
 
     def means(self) -> dict[str, float]:
         """Return the mean reward, `correct` and components, each over the rows that have it."""
@@ -119,6 +131,12 @@ class Totals(msgspec.Struct, kw_only=True):
         if self.judged:
             means["correct"] = self.correct / self.judged
         return means | {name: self.sums[name] / n for name, n in self.counts.items() if n}
+
+
+_COUNTS = (
+    *("rows", "errors", "not_scored", "truncated", "reward", "correct", "judged"),
+    *("groups", "flat"),
+)
 
 
 def _add(mine: dict[str, N], other: Mapping[str, N]) -> None:

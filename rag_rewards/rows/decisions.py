@@ -54,8 +54,8 @@ def undecided_share(decisions: Mapping[str, int]) -> float | None:
     return decisions.get("undecided", 0) / answers if answers else None
 
 
-def undecided_warning(decisions: Mapping[str, int]) -> str | None:
-    """Return a warning if the share of undecided answers is large.
+def undecided_parts(decisions: Mapping[str, int]) -> tuple[str, str] | None:
+    """Return a message and its fix if the share of undecided answers is large, else None.
 
     decisions  counts by `decided_as`
     """
@@ -65,9 +65,16 @@ def undecided_warning(decisions: Mapping[str, int]) -> str | None:
     undecided, answers = decisions["undecided"], sum(decisions.values())
     return (
         f"{undecided:,} of {answers:,} answers ({share:.0%}) are neither right nor wrong by rules "
-        "and count as wrong: let a judge decide (undecided=judge, where the recipe has this "
-        "value), or request the form of the answer in the prompt (prepare --hardened)"
+        "and count as wrong",
+        "let a judge decide (undecided=judge, where the recipe has this value), or request the "
+        "form of the answer in the prompt (prepare --hardened)",
     )
+
+
+def undecided_warning(decisions: Mapping[str, int]) -> str | None:
+    """Return the same as one text."""
+    parts = undecided_parts(decisions)
+    return parts and ": ".join(parts)
 
 
 class UndecidedCheck:

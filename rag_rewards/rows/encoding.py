@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from rag_rewards.errors import RolloutError
 from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score, ScoreOrError
-from rag_rewards.rows.chunks import Chunk, ErrorRecord, ScoredChunk
+from rag_rewards.rows.chunks import Chunk, ErrorRecord, ScoredChunk, Totals
 from rag_rewards.rows.column_map import with_column_hint
 from rag_rewards.rows.decoding import NOT_JSON, line_id
 from rag_rewards.rows.scored import SCORE_FIELDS, ScoredRow, encodable, error_data, score_fields
@@ -36,8 +38,9 @@ class RowEncoder:
 
     signature      signature of the scoring, written on every row
     keep_evidence  also write the evidence that was gathered
-    answer_mark    text that begins the answer of a response; the responses without it are counted
-    answer_part    name of this part in the count
+    parts          names of the parts that a response must have, by the text that begins them; the
+                   responses are counted by the first part that they lack
+    other_form     function that returns the name of another recipe whose form a response has, or ""
     read           fields that the recipe reads
     """
 
@@ -46,13 +49,12 @@ class RowEncoder:
         signature: str,
         *,
         keep_evidence: bool = False,
-        answer_mark: str = "",
-        answer_part: str = "",
+        parts: Mapping[str, str] = MappingProxyType({}),
+        other_form: Callable[[Rollout], str] | None = None,
         read: Collection[str] = (),
     ) -> None:
         self.keep_evidence = keep_evidence
-        self._answer_mark, self._answer_part = answer_mark, answer_part
-        self._read = read
+        self._parts, self._other_form, self._read = parts, other_form, read
         self._signature = msgspec.Raw(_ENCODER.encode(signature))
 
     def encode(
@@ -88,11 +90,27 @@ class RowEncoder:
             out.numbers.append(number)
             out.ends.append(length)
             out.totals.add(result, row.finish_reason == "length")
-            if lacks_mark(row, self._answer_mark):
-                count = out.totals.without_form.get(self._answer_part, 0)
-                out.totals.without_form[self._answer_part] = count + 1
+            if part := next(
+                (self._parts[each] for each in self._parts if lacks_mark(row, each)), ""
+            ):
+                self._count_form(row, part, out.totals)
+        for group in chunk.groups or _adjacent(rows):
+            scores = (results[i] for i in group)
+            out.totals.add_group(
+                [
+                    each.value
+                    for each in scores
+                    if isinstance(each, Score) and each.value is not None
+                ]
+            )
         out.output = b"".join(parts)
         return out
+
+    def _count_form(self, row: Rollout, part: str, totals: Totals) -> None:
+        """Count a response without a part of its form."""
+        totals.without_form[part] = totals.without_form.get(part, 0) + 1
+        if self._other_form and (name := self._other_form(row)):
+            totals.other_forms[name] = totals.other_forms.get(name, 0) + 1
 
     def _line(
         self, line: bytes, number: int, row: ScoredRow, informed: Rollout, score: Score
@@ -108,6 +126,14 @@ class RowEncoder:
         added |= score_fields(row, score)
         added["signature"] = self._signature
         return b"%b,%b\n" % (_own_fields(line, row, evidence), _ENCODER.encode(added)[1:])
+
+
+def _adjacent(rows: Sequence[Rollout | RolloutError]) -> Iterator[list[int]]:
+    """Yield the positions of adjacent rows with the same key."""
+    keys = (None if isinstance(row, RolloutError) else row.key for row in rows)
+    for key, members in groupby(enumerate(keys), key=lambda each: each[1]):
+        if key is not None:
+            yield [i for i, _ in members]
 
 
 def lacks_mark(row: Rollout, mark: str) -> bool:

@@ -117,14 +117,12 @@ def estimate_file(recipe: RecipeSource, options: ScoreOptions, prices: EstimateO
             errors += len(scorer.score_rows(chunk).errors)
             models.forget()
     work = models.work
-    price = (prices.price_in or 0) * work["judge"].prompt_tokens
-    price += (prices.price_out or 0) * work["judge"].completion_tokens
-    has_price = prices.price_in is not None or prices.price_out is not None
+    judge = work["judge"]
     return Estimate(
         rows=rows,
         errors=errors,
         work={kind: each for kind, each in work.items() if each.requests},
-        cost=price / 1e6 if has_price else None,
+        cost=prices.cost(judge.prompt_tokens, judge.completion_tokens),
         exact=models.exact,
     )
 

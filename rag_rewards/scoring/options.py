@@ -137,7 +137,37 @@ class ScoreOptions(GroupOptions, RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimateOptions:
+class Prices:
+    """The prices of a judge. Raises OptionError for one that is negative or infinite."""
+
+    price_in: float | None = None
+    """Price of 1,000,000 prompt tokens of the judge."""
+    price_out: float | None = None
+    """Price of 1,000,000 completion tokens of the judge."""
+
+    def __post_init__(self) -> None:
+        for name in ("price_in", "price_out"):
+            price = getattr(self, name)
+            if price is not None and not (math.isfinite(price) and price >= 0):
+                raise OptionError(f"{{{name}}} must be at least 0, found {{price}}", price=price)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a price is set."""
+        return self.price_in is not None or self.price_out is not None
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return the cost of tokens; None without prices.
+
+        >>> Prices(price_in=2, price_out=8).cost(500_000, 125_000), Prices().cost(5, 5)
+        (2.0, None)
+        """
+        cost = (self.price_in or 0) * prompt_tokens + (self.price_out or 0) * completion_tokens
+        return cost / 1e6 if self.is_set else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions(Prices):
     """Whether `score` estimates its cost in place of scoring, and the prices.
 
     Raises OptionError for a price that is negative or infinite, or without `estimate`.
@@ -146,20 +176,12 @@ class EstimateOptions:
     estimate: bool = False
     """Print the requests and tokens that the models would need, with a cost if there are prices.
     No model is called, and nothing is written."""
-    price_in: float | None = None
-    """Price of 1,000,000 prompt tokens of the judge, for --estimate."""
-    price_out: float | None = None
-    """Price of 1,000,000 completion tokens of the judge, for --estimate."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("price_in", "price_out"):
-            price = getattr(self, name)
-            if price is None:
-                continue
-            if not self.estimate:
+            if getattr(self, name) is not None and not self.estimate:
                 raise OptionError(f"{{{name}}} is for an estimate: set {{estimate}}")
-            if not (math.isfinite(price) and price >= 0):
-                raise OptionError(f"{{{name}}} must be at least 0, found {{price}}", price=price)
 
 
 class Progress(AbstractContextManager["Progress"], Protocol):

@@ -27,7 +27,7 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import build_recipe, definition_of
 from rag_rewards.rewards.decision_threshold import split_decision
 from rag_rewards.rollout import EVIDENCE_FIELDS, Score
-from rag_rewards.rows import Line, ScoredRow, Totals, decode_line
+from rag_rewards.rows import Line, ScoredRow, Totals, decode_line, findings_of
 from rag_rewards.rows.encoding import lacks_mark
 from rag_rewards.rows.line_groups import LineGroup
 from rag_rewards.scorer import Scorer
@@ -336,7 +336,7 @@ class _Replay:
         result, (before, after) = self.result, self.rewards
         part = _form(after).answer_part(getattr(after, "name", ""))
         totals = Totals(rows=result.rows, without_form={part: result.without_form})
-        result.warnings = totals.warnings()
+        result.warnings = list(map(str, findings_of(totals, getattr(after, "name", ""))))
         result.before, result.after = before.signature, after.signature
         old, new = _settings(before), _settings(after)
         result.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}

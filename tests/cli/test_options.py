@@ -28,7 +28,7 @@ REQUIRED = {
     "calibrate": ("rows.jsonl", "--label", "human"),
 }
 """The arguments without which a command does not read the others."""
-OPTIONS, MAX_SHOWN = 266, 15
+OPTIONS, MAX_SHOWN = 284, 15
 
 
 def arguments_of(command: str) -> dict[str, Argument]:

@@ -22,6 +22,7 @@ RECIPE = ("--recipe", "--config")
 MODELS = ("--set",)
 READ: dict[str, tuple[str, ...]] = {
     "score": ("IN", *RECIPE, *MODELS),
+    "preflight": ("IN", *RECIPE, *MODELS),
     "recipes": ("NAME",),
     "replay": ("IN", *RECIPE),
     "audit": ("IN", "--attack", *RECIPE, *MODELS),
@@ -39,6 +40,7 @@ READ: dict[str, tuple[str, ...]] = {
 """The arguments of each command that name a file to read."""
 WRITTEN: dict[str, tuple[str, ...]] = {
     "score": ("--output", "--judge-cache"),
+    "preflight": ("--judge-cache",),
     "recipes": (),
     "replay": (),
     "audit": ("--judge-cache",),
