@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inserts import filled_by_name, table
 
-from rag_rewards.text.refusal_words import english, foreign
+from rag_rewards.text.absence import english, foreign
 
 PAGE = Path(__file__).with_name("languages.md")
 NAMES = {"en": "English", "nl": "Dutch", "pl": "Polish", "tr": "Turkish"}

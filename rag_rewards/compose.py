@@ -330,8 +330,24 @@ def min_max(
 
 
 @dataclass(frozen=True, repr=False)
+class _WithinGroup(Composite):
+    """Base of the rewards that compare the values of a reward within each group."""
+
+    reward: Reward
+
+    compares_rollouts = True
+
+    def entries(self, batch: Batch) -> list[TurnEntries]:
+        """Return the entries of the reward, whose last one changes with the value."""
+        columns = batch.entries(self.reward)
+        if not any(columns):
+            return columns
+        return list(map(with_total, columns, batch.values(self)))
+
+
+@dataclass(frozen=True, repr=False)
 @check_choices
-class GroupMinMax(Composite):
+class GroupMinMax(_WithinGroup):
     """Min-max scaling of a reward within each group, see `min_max`.
 
     epsilon               parameter of `min_max`
@@ -344,7 +360,6 @@ class GroupMinMax(Composite):
     group. Source: CTRL-RAG, Eq. 14, which gives 0 in a group of one rollout.
     """
 
-    reward: Reward
     epsilon: float = 1e-8
     min_spread: Annotated[
         float,
@@ -368,8 +383,6 @@ class GroupMinMax(Composite):
     ] = 0.0
     among: Reward | None = None
     label: str = ""
-
-    compares_rollouts = True
 
     def __repr__(self) -> str:
         among = f" among {formula(self.among)} > 0" if self.among else ""
@@ -417,18 +430,12 @@ class GroupMinMax(Composite):
         """Return the value of a rollout that cannot be compared with others."""
         return None if value is None else 1.0 if value > self.single_above else self.floor
 
-    def entries(self, batch: Batch) -> list[TurnEntries]:
-        return _rescaled(batch, self.reward, batch.values(self))
-
 
 @dataclass(frozen=True, repr=False)
-class GroupZScore(Composite):
+class GroupZScore(_WithinGroup):
     """(R − mean)/(std + ε) within each group, with the population standard deviation."""
 
-    reward: Reward
     epsilon: float = 1e-8
-
-    compares_rollouts = True
 
     def __repr__(self) -> str:
         epsilon = f", ε {number(self.epsilon)}" if self.epsilon != 1e-8 else ""
@@ -437,21 +444,15 @@ class GroupZScore(Composite):
     def values(self, batch: Batch) -> list[Value]:
         return _per_group(batch, self.reward, lambda v: zscores(v, epsilon=self.epsilon))
 
-    def entries(self, batch: Batch) -> list[TurnEntries]:
-        return _rescaled(batch, self.reward, batch.values(self))
-
 
 @dataclass(frozen=True, repr=False)
-class GroupAdvantage(Composite):
+class GroupAdvantage(_WithinGroup):
     """(R − mean)/max(std, floor) within each group, with the population standard deviation.
 
     Source: LEAR, section 3.3, Eq. 11 (clipped standard deviation).
     """
 
-    reward: Reward
     std_floor: float = 0.1
-
-    compares_rollouts = True
 
     def __repr__(self) -> str:
         return f"advantage({formula(self.reward)}, std ≥ {number(self.std_floor)})"
@@ -460,17 +461,6 @@ class GroupAdvantage(Composite):
         return _per_group(
             batch, self.reward, lambda v: group_advantages(v, std_floor=self.std_floor)
         )
-
-    def entries(self, batch: Batch) -> list[TurnEntries]:
-        return _rescaled(batch, self.reward, batch.values(self))
-
-
-def _rescaled(batch: Batch, reward: Reward, values: list[Value]) -> list[TurnEntries]:
-    """Return the entries of a reward whose last one changes with the value."""
-    columns = batch.entries(reward)
-    if not any(columns):
-        return columns
-    return [with_total(row, value) for row, value in zip(columns, values, strict=True)]
 
 
 def _per_group(

@@ -36,7 +36,7 @@ from rag_rewards.groups import (
     score_whole_groups,
     singletons,
 )
-from rag_rewards.prompts import ANY_FORM, GROUNDED, OutputForm, Prompt, prompts_of
+from rag_rewards.prompts import ANY_FORM, GROUNDED, OutputForm, Prompt
 from rag_rewards.reward import (
     Batch,
     BatchReward,
@@ -95,7 +95,7 @@ class Recipe:
         """The recipe itself, as a curriculum has the recipes of its stages."""
         return (self,)
 
-    @cached_property
+    @property
     def facts(self) -> RecipeDefinition:
         """The definition of the recipe; for a custom composition, one from its parts."""
         return self.definition or _facts_of(self)
@@ -108,16 +108,12 @@ class Recipe:
     @property
     def prompt(self) -> Prompt:
         """The prompt of the policy: that of the definition, or of the first inner recipe."""
-        if self.definition:
-            return self.definition.prompt
-        return self.inner_recipes[0].prompt if self.inner_recipes else GROUNDED
+        return self.facts.prompt
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompt of the policy and those of baselines, by name."""
-        if self.definition:
-            return self.definition.prompts
-        return prompts_of(self.prompt, self.output_form, {})
+        return self.facts.prompts
 
     @property
     def output_form(self) -> OutputForm:
@@ -129,16 +125,14 @@ class Recipe:
         >>> [recipe("ctrl-rag", hardened=each).output_form.marks for each in (False, True)]
         [(), ('<answer>',)]
         """
-        if self.definition:
-            form = self.definition.output
-            reads_section = any(getattr(leaf, "reads", None) == "answer" for leaf in self._leaves)
-            return form.requiring_answer() if reads_section else form
-        return self.inner_recipes[0].output_form if self.inner_recipes else ANY_FORM
+        form, leaves = self.facts.output, self._leaves if self.definition else ()
+        reads_section = any(getattr(leaf, "reads", None) == "answer" for leaf in leaves)
+        return form.requiring_answer() if reads_section else form
 
     @property
     def training(self) -> Training:
         """The training settings that the paper states, or the defaults."""
-        return self.definition.training if self.definition else Training()
+        return self.facts.training
 
     def decided_by(self, decision: DecisionThreshold | None) -> Recipe:
         """Return the recipe in which a score and a threshold decide whether a response is correct.
@@ -354,6 +348,7 @@ def _facts_of(recipe: Recipe) -> RecipeDefinition:
     """Return a definition of a composition, from those of the recipes that it combines."""
     definitions = [each.definition for each in recipe.inner_recipes if each.definition is not None]
     fields = dict.fromkeys(name for each in definitions for name in each.fields)
+    first = next(iter(recipe.inner_recipes), None)
     infos = {
         f"{each.name}/{info.name}": replace(info, name=f"{each.name}/{info.name}")
         for each in definitions
@@ -363,13 +358,13 @@ def _facts_of(recipe: Recipe) -> RecipeDefinition:
         name=recipe.name,
         summary="A combination of rewards.",
         source=OWN_SOURCE,
-        output=recipe.output_form,
+        output=first.output_form if first else ANY_FORM,
         build=lambda **_: recipe,
         fields=tuple(fields),
         components=tuple(
             infos.get(name, ComponentInfo(name, "", None, None)) for name in recipe.component_names
         ),
-        prompt=recipe.prompt,
+        prompt=first.prompt if first else GROUNDED,
     )
 
 
@@ -429,7 +424,10 @@ def custom(
         decides.insert(0, as_reward(correct))
     # The recipes come first, so that `arena-2` and `arena-2/format` are of the same recipe.
     names = _names(_distinct((*(() if chosen else inner), *parts)))
-    named = [_named(part, names[id(part)]) for part in _distinct(parts)]
+    named = [
+        part if part.name == (name := names[id(part)]) else Mean((part,), label=name)
+        for part in _distinct(parts)
+    ]
     if not chosen:
         named += _inner_components(inner, names)
     return Recipe(
@@ -459,11 +457,6 @@ def _names(rewards: Sequence[Reward]) -> dict[int, str]:
         number = f"-{numbers[reward.name]}" if counts[reward.name] > 1 else ""
         names[id(reward)] = reward.name + number
     return names
-
-
-def _named(reward: Reward, name: str) -> Reward:
-    """Return a reward with this name."""
-    return reward if reward.name == name else Mean((reward,), label=name)
 
 
 def _inner_components(recipes: Sequence[Recipe], names: Mapping[int, str]) -> Iterator[Reward]:

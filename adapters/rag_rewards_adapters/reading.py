@@ -31,8 +31,7 @@ from rag_rewards.rows.columns import (
 )
 from rag_rewards.training.curriculum import Curriculum
 from rag_rewards.turns.actions import CUT_OFF
-from rag_rewards.turns.blocks import block_of, results_in
-from rag_rewards.turns.dialects import DIALECTS, Dialect, dialect_of
+from rag_rewards.turns.dialects import DIALECTS, Dialect, block_of, dialect_of, results_in
 from rag_rewards.turns.trajectory import Reading, read_trajectory
 from rag_rewards.turns.turn import TurnRow
 

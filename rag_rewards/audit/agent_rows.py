@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_rewards.audit.capitals import Row
-from rag_rewards.turns.raw_text import SEARCH_R1_ERROR
+from rag_rewards.turns.conversation import SEARCH_R1_ERROR
 
 Turns = Sequence[Mapping[str, Any]]
 

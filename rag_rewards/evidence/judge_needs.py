@@ -15,27 +15,29 @@ from rag_rewards.evidence.protocols import NO_ENTITIES, EntityQuestion, JudgeQue
 from rag_rewards.rollout import Rollout
 
 
-@dataclass(frozen=True)
-class VerdictNeed(Need):
-    """The verdict of a judge on a component: 1 if the answer to any of the questions is 1."""
+class _JudgeNeed(Need):
+    """A need of the answers of a judge to questions."""
 
     model_kind = "judge"
     field_name = "verdicts"
     method = "judge"
+    questions: tuple[JudgeQuestion, ...]
+
+    @property
+    def requests(self) -> tuple[JudgeQuestion, ...]:
+        return self.questions
+
+
+@dataclass(frozen=True)
+class VerdictNeed(_JudgeNeed):
+    """The verdict of a judge on a component: 1 if the answer to any of the questions is 1."""
+
     fault = (
         "missing; add the verdict of a judge (0 or 1), set the option judge, or choose a setting "
         "without a judge"
     )
     component: str
     questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def part_name(self) -> str:
-        return self.component
-
-    @property
-    def requests(self) -> tuple[JudgeQuestion, ...]:
-        return self.questions
 
     def combine(self, results: Sequence[Any]) -> Any:
         """Return 1 if any answer is 1; otherwise an error, which may hide a 1; otherwise 0."""
@@ -54,7 +56,7 @@ class VerdictNeed(Need):
 
 
 @dataclass(frozen=True)
-class GradesNeed(Need):
+class GradesNeed(_JudgeNeed):
     """The grades of a judge by criterion, 0 to 1.
 
     component  key of the verdicts
@@ -63,16 +65,9 @@ class GradesNeed(Need):
                without criteria is about one name
     """
 
-    model_kind = "judge"
-    field_name = "verdicts"
-    method = "judge"
     component: str
     names: tuple[str, ...]
     questions: tuple[JudgeQuestion, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def part_name(self) -> str:
-        return self.component
 
     @property
     def fault(self) -> str:
@@ -85,10 +80,6 @@ class GradesNeed(Need):
         if not isinstance(grades, dict) or not all(name in grades for name in self.names):
             return None
         return {name: _grade(grades[name], f"{self.path}.{name}") for name in self.names}
-
-    @property
-    def requests(self) -> tuple[JudgeQuestion, ...]:
-        return self.questions
 
     def combine(self, results: Sequence[Any]) -> Any:
         """Return the grades by name, or the first error."""
@@ -119,7 +110,7 @@ def _grade(value: Any, path: str) -> float:
 
 
 @dataclass(frozen=True)
-class GroupGradesNeed(Need):
+class GroupGradesNeed(_JudgeNeed):
     """The grade of a response among those of its group, 0 to 1.
 
     The requests contain all responses of the group, so the gatherer makes them: `GroupGrades` of
@@ -130,9 +121,6 @@ class GroupGradesNeed(Need):
     orders     number of orders in which the responses are shown
     """
 
-    model_kind = "judge"
-    field_name = "verdicts"
-    method = "judge"
     fault = (
         "missing, of a group with other responses, or in fewer orders; add `grade`, `orders` and "
         "`group` of a run with a judge, or set the option judge"
@@ -142,11 +130,7 @@ class GroupGradesNeed(Need):
     orders: int = 1
 
     @property
-    def part_name(self) -> str:
-        return self.component
-
-    @property
-    def requests(self) -> tuple[JudgeQuestion, ...]:
+    def questions(self) -> tuple[JudgeQuestion, ...]:  # type: ignore[override]
         """The question about the response alone, as an example of those about its group."""
         return (self.question,)
 

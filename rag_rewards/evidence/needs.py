@@ -39,8 +39,8 @@ class Need:
 
     @property
     def part_name(self) -> str:
-        """The part of the field that contains the evidence, "" for all parts."""
-        return ""
+        """The part of the field with the evidence, which the need names; "" for all parts."""
+        return str(getattr(self, "component", getattr(self, "part", "")))
 
     @property
     def path(self) -> str:
@@ -158,10 +158,6 @@ class MaskedAnswersNeed(Need):
     max_tokens: int = 64
     tags: Tags | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def part_name(self) -> str:
-        return self.part
-
 
 @dataclass(frozen=True)
 class GeneratedAnswerNeed(Need):
@@ -182,10 +178,6 @@ class GeneratedAnswerNeed(Need):
     temperature: float = 0.0
     max_tokens: int = 64
 
-    @property
-    def part_name(self) -> str:
-        return self.component
-
 
 @dataclass(frozen=True)
 class MaskedLogProbsNeed(Need):
@@ -196,10 +188,6 @@ class MaskedLogProbsNeed(Need):
     fault = "missing; add one list per gold alias, or set the option model"
     part: str  # "rationale", "evidence" or "full"
     tags: Tags | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def part_name(self) -> str:
-        return self.part
 
 
 ANSWER_TEMPLATES = {
@@ -270,14 +258,24 @@ class TurnLogProbsNeed(Need):
 
 
 @dataclass(frozen=True)
-class EntailmentNeed(Need):
-    """The probability that the premise entails the hypothesis."""
+class _EntailmentModelNeed(Need):
+    """A need of an entailment model, about a premise and a hypothesis."""
 
     model_kind = "entailment"
     field_name = "nli"
-    method = "entail"
     premise: str
     hypothesis: str
+
+    @property
+    def requests(self) -> tuple[TextPair, ...]:
+        return ((self.premise, self.hypothesis),)
+
+
+@dataclass(frozen=True)
+class EntailmentNeed(_EntailmentModelNeed):
+    """The probability that the premise entails the hypothesis."""
+
+    method = "entail"
 
     @property
     def fault(self) -> str:
@@ -290,27 +288,19 @@ class EntailmentNeed(Need):
     def value(self, rollout: Rollout) -> float | None:
         return rollout.entailment(self.premise, self.hypothesis)
 
-    @property
-    def requests(self) -> tuple[TextPair, ...]:
-        return ((self.premise, self.hypothesis),)
-
     def parts(self, result: float) -> dict[TextPair, Entailment]:
         entry = Entailment(premise=self.premise, hypothesis=self.hypothesis, entailment=result)
         return {(self.premise, self.hypothesis): entry}
 
 
 @dataclass(frozen=True)
-class ContradictionNeed(Need):
+class ContradictionNeed(_EntailmentModelNeed):
     """The probability that the premise contradicts the hypothesis."""
 
-    model_kind = "entailment"
-    field_name = "nli"
     method = "entail_and_contradict"
     no_method = (
         "the entailment model has no label for contradiction: set nli to a model with three labels"
     )
-    premise: str
-    hypothesis: str
 
     @property
     def fault(self) -> str:
@@ -322,10 +312,6 @@ class ContradictionNeed(Need):
 
     def value(self, rollout: Rollout) -> float | None:
         return rollout.contradiction(self.premise, self.hypothesis)
-
-    @property
-    def requests(self) -> tuple[TextPair, ...]:
-        return ((self.premise, self.hypothesis),)
 
     def parts(self, result: tuple[float, float]) -> dict[TextPair, Entailment]:
         entailment, contradiction = result

@@ -20,11 +20,16 @@ from rag_rewards.matching.gold import (
 )
 from rag_rewards.matching.plain import is_plain, plain_rest, read_plain_gold
 from rag_rewards.matching.question import EXTENDERS, read_question
-from rag_rewards.matching.reading import has_accents, read_words, without_formatting
+from rag_rewards.matching.reading import (
+    has_accents,
+    mark_mentions,
+    mark_names,
+    marked_answer,
+    read_words,
+    without_formatting,
+)
 from rag_rewards.matching.tables import tables
-from rag_rewards.matching.unspaced import mark_mentions, mark_names, marked_answer
-from rag_rewards.matching.values import compare
-from rag_rewards.matching.words import Value, Word
+from rag_rewards.matching.values import Value, Word, compare
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.normalize import fold
 from rag_rewards.text.refusal import is_refusal
@@ -253,10 +258,14 @@ class _Answer:
 
     def _compared(self, value: Value) -> int:
         """Return the required answer that a value equals or specifies, or -1."""
-        dates = [index for index, gold in self.gold.values if _differs_as_date(gold, value)]
-        for index, gold in self.gold.values:
-            result = compare(gold, value)
-            if result == "finer" and index in dates:
+        results = [(index, gold, compare(gold, value)) for index, gold in self.gold.values]
+        other_dates = [
+            index
+            for index, gold, result in results
+            if result == "different" and gold.kind == value.kind == "date"
+        ]
+        for index, gold, result in results:
+            if result == "finer" and index in other_dates:
                 self.is_unclear = True
             elif result == "finer" and self._may_be_finer(gold, value):
                 return index
@@ -339,10 +348,6 @@ def _is_misleading(text: str) -> bool:
     return not text.isascii() and _MISLEADING.search(text) is not None
 
 
-def _differs_as_date(gold: Value, value: Value) -> bool:
-    return gold.kind == value.kind == "date" and compare(gold, value) == "different"
-
-
 def _is_same(word: Word, expected: Word, *, is_first: bool, strict: bool) -> bool:
     """Return whether a word of an answer equals a word of an alias.
 
@@ -363,12 +368,9 @@ def _is_same(word: Word, expected: Word, *, is_first: bool, strict: bool) -> boo
 
 def _undecided(words: list[str]) -> AnswerDecision:
     distinct = list(dict.fromkeys(words))[:_MOST_WORDS_OF_REASON]
-    return AnswerDecision("undecided", ", ".join(map(_cut, distinct)))
-
-
-def _cut(word: str) -> str:
-    is_short = len(word) <= _LONGEST_WORD_OF_REASON
-    return word if is_short else shorten(word, _LONGEST_WORD_OF_REASON)
+    most = _LONGEST_WORD_OF_REASON
+    shown_words = (word if len(word) <= most else shorten(word, most) for word in distinct)
+    return AnswerDecision("undecided", ", ".join(shown_words))
 
 
 def _without_ending(word: Word, ends: frozenset[str]) -> Word:

@@ -8,9 +8,9 @@ from itertools import takewhile
 
 from rag_rewards.matching.gold import Gold
 from rag_rewards.matching.question import EXTENDERS, Question, is_alternative, stem_of
+from rag_rewards.matching.reading import explains, is_unspaced
 from rag_rewards.matching.tables import Tables
-from rag_rewards.matching.unspaced import explains, is_unspaced
-from rag_rewards.matching.words import Word
+from rag_rewards.matching.values import Word
 from rag_rewards.text.normalize import fold
 
 _LONGEST_PLACE = 4  # words
@@ -147,13 +147,11 @@ class Explanations:
             return not (is_degree and self._is_pair(at + 1)) or self._is_value(at + 1)
         if word.folded not in role.limits or word.folded in self.question.prepositions:
             return False
-        after = at + 2 if self.words[at + 1 : at + 2] and self._follows_function(at) else at + 1
+        next_word = self.words[at + 1 : at + 2]
+        after = at + 2 if next_word and next_word[0].folded in role.function else at + 1  # "as of"
         if after < len(self.words) and self.words[after].folded[0].isdecimal():
             return True
         return self._is_value(after) or (not word.folded.isascii() and self._is_value(at - 1))
-
-    def _follows_function(self, at: int) -> bool:
-        return self.words[at + 1].folded in self.role.function  # "as of 1969"
 
     def _is_value(self, at: int) -> bool:
         return 0 <= at < len(self.words) and self.words[at].value is not None

@@ -11,10 +11,9 @@ from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
 from rag_rewards.errors import DataError
-from rag_rewards.matching.reading import read_words
+from rag_rewards.matching.reading import is_unspaced, read_words
 from rag_rewards.matching.tables import tables
-from rag_rewards.matching.unspaced import is_unspaced
-from rag_rewards.matching.words import Value, Word
+from rag_rewards.matching.values import Value, Word
 from rag_rewards.text.normalize import fold
 
 Required = tuple[tuple[str, ...], ...]

@@ -17,13 +17,16 @@ place of the missing words. Time and memory are linear in the length of the text
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from rag_rewards.matching.decide import decide
-from rag_rewards.matching.word_forms import is_alike, is_number, plain, plain_words, stem
+from rag_rewards.matching.question import stem
+from rag_rewards.matching.values import ordinal_of
+from rag_rewards.text import quantities
 from rag_rewards.text.normalize import MARKER, fold
 from rag_rewards.text.quantities import MONTHS
 
@@ -334,3 +337,52 @@ _FUNCTION_WORDS = frozenset(
 @lru_cache(maxsize=256)
 def _question_stems(question: str) -> frozenset[str]:
     return frozenset(map(stem, plain_words(question)))
+
+
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?|\d+(?:[.,]\d+)*")
+# The vowels of Indic scripts are marks, which are no letters for `re`.
+_INDIC = re.compile("[\u0900-\u0dff]")
+_INDIC_WORD = re.compile(r"(?:[^\W\d_]|[\u0900-\u0963\u0971-\u0dff])+|\d+(?:[.,]\d+)*")
+_ACCENT = re.compile("[\u0300-\u036f\u0591-\u05c7\u064b-\u065f]")
+_SHORT_RANGE = re.compile(r"\b(\d\d)(\d\d)\s?[-–—/]\s?(\d\d)\b(?!\d)")
+_ORDINAL_ENDINGS = frozenset(("st", "nd", "rd", "th"))
+
+
+def plain_words(text: str) -> list[str]:
+    """Return the words of a text in lower case, with numbers as digits and without accents."""
+    text = plain(_SHORT_RANGE.sub(r"\1\2 \1\3", text))  # 1979–80 is 1979 to 1980
+    pattern = _WORD if text.isascii() or not _INDIC.search(text) else _INDIC_WORD
+    words: list[str] = []
+    for word in pattern.findall(text):
+        if is_number(word):
+            number = word.replace(",", "")
+            words.append(number.rstrip("0").rstrip(".") if "." in number else number)
+        elif word not in _ORDINAL_ENDINGS or not words or not words[-1].isdecimal():
+            word = word.removesuffix("'s")
+            value = ordinal_of(word)
+            words.append(str(value.number) if value else word)
+    return quantities.numbers(words)
+
+
+def plain(text: str) -> str:
+    """Return a text in lower case without accents."""
+    text = fold(text)
+    return text if text.isascii() else _ACCENT.sub("", unicodedata.normalize("NFD", text))
+
+
+def is_alike(first: str, second: str) -> bool:
+    """Return whether two stems begin alike: "magnetis" and "magnetic", "john" and "johnny"."""
+    common = 0
+    for a, b in zip(first, second, strict=False):
+        if a != b:
+            break
+        common += 1
+    longer, shorter = max(len(first), len(second)), min(len(first), len(second))
+    if common >= 5 and common >= 0.7 * longer:
+        return True
+    return common >= 4 and common == shorter and longer - common <= 4
+
+
+def is_number(word: str) -> bool:
+    """Return whether a word begins with a digit."""
+    return word[0].isdecimal()

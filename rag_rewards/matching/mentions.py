@@ -10,11 +10,17 @@ from typing import NamedTuple
 
 from rag_rewards.matching.gold import Alias, Gold, Required, in_memory, read_gold, required_answers
 from rag_rewards.matching.question import read_question, stem_of
-from rag_rewards.matching.reading import key_of, read_words, without_formatting
+from rag_rewards.matching.reading import (
+    explains,
+    is_unspaced,
+    key_of,
+    mark_mentions,
+    marked_answer,
+    read_words,
+    without_formatting,
+)
 from rag_rewards.matching.tables import tables
-from rag_rewards.matching.unspaced import explains, is_unspaced, mark_mentions, marked_answer
-from rag_rewards.matching.values import VALUE_WORDS, unit_of
-from rag_rewards.matching.words import Word
+from rag_rewards.matching.values import VALUE_WORDS, Word, unit_of
 from rag_rewards.text.absence import declines, paraphrases
 from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.lazy import lazy
@@ -70,7 +76,7 @@ def stated_answers(
     mentioned = mentioned_answers(statement, required)
     if not any(mentioned) or not _is_statement(statement, question, required):
         return nothing
-    if _declines(statement, required):
+    if declines(statement) and not any(declines(a) for aliases in required for a in aliases):
         return nothing
     words = _read(_marked(statement, required)).words
     folded, role = {word.folded for word in words}, tables()
@@ -89,11 +95,6 @@ def _is_statement(text: str, question: str, required: Required) -> bool:
         if not folded.endswith(tuple(map(fold, aliases))):
             return False
     return not (folded and folded in _read(question).folded)
-
-
-def _declines(text: str, required: Required) -> bool:
-    """Return whether a text declines to answer, with words that no gold answer has."""
-    return declines(text) and not any(declines(each) for aliases in required for each in aliases)
 
 
 def _marked(text: str, required: Required) -> str:

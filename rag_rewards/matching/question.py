@@ -9,9 +9,7 @@ from itertools import pairwise
 
 from rag_rewards.matching.reading import read_words
 from rag_rewards.matching.tables import Tables, languages_of, tables
-from rag_rewards.matching.values import unit_of
-from rag_rewards.matching.word_forms import stem
-from rag_rewards.matching.words import Word
+from rag_rewards.matching.values import Word, unit_of
 from rag_rewards.text.normalize import fold
 
 _LONGEST_QUESTION = 2_000  # characters that are read
@@ -287,3 +285,31 @@ def stem_of(word: Word) -> str:
     if len(key) > 4 and key.endswith("ed"):
         return key[:-2]
     return key[:-1] if len(key) > 3 and key.endswith("e") else key
+
+
+_LONGEST_WORD = 40  # letters of a word that is kept in memory
+
+
+def stem(word: str) -> str:
+    """Return a word without the ending of a plural, a participle or a demonym.
+
+    >>> [stem(word) for word in ("vesicles", "countries", "classes", "painted", "colombian")]
+    ['vesicl', 'country', 'class', 'paint', 'colomb']
+    """
+    return _stem_once(word) if len(word) <= _LONGEST_WORD else _stem(word)
+
+
+def _stem(word: str) -> str:
+    if len(word) <= 4:
+        return word
+    for ending, replacement in (("ies", "y"), ("sses", "ss"), ("es", "e"), ("s", "")):
+        if word.endswith(ending) and not word.endswith("ss"):
+            word = word.removesuffix(ending) + replacement
+            break
+    for ending in ("ing", "ed", "ian", "ean", "an", "ish", "ese", "ly", "e"):
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            return word.removesuffix(ending)
+    return word
+
+
+_stem_once = lru_cache(maxsize=65536)(_stem)

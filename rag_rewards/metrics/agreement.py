@@ -260,14 +260,15 @@ def figures(
     reasons = _reasons(len(labelled.labels), yes)
     if threshold is None and labelled.labels:
         reasons |= dict.fromkeys(RATES, NO_THRESHOLD)
-    shown = {name: _figure(values.get(name), ends.get(name), reasons[name]) for name in NAMES}
+    shown = {name: figure_of(values.get(name), ends.get(name), reasons[name]) for name in NAMES}
     cells = {name: getattr(agreement, name) for name in CELLS} if agreement is not None else {}
     return Figures(
         rows=len(labelled.labels), prompts=resample.prompts, yes=yes, counts=cells, **shown
     )
 
 
-def _figure(value: float | None, ends: Interval | None, reason: str) -> Figure:
+def figure_of(value: float | None, ends: Interval | None, reason: str) -> Figure:
+    """Return a value with its interval, or the reason why there is no value."""
     if value is None:
         return Figure(None, reason=reason)
     return Figure(value, *ends) if ends else Figure(value)

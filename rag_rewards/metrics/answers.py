@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Literal, Protocol
+from typing import Literal
 
 from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
@@ -24,7 +24,7 @@ from rag_rewards.rewards.correctness import CascadeUndecided, Correctness, token
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
-from rag_rewards.text.normalize import Normalizer, NormalizerName
+from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
 
 Compared = Literal["exact", "f1", "substring", "lenient"]
 
@@ -48,27 +48,22 @@ def hotpotqa_f1(prediction: str, aliases: Sequence[str], normalize: Normalizer) 
     return token_f1(prediction, comparable, normalize)
 
 
-class _MatchMetric(Protocol):
+class _MatchMetric(MetricBase):
     """A metric that compares the answer with the gold answers."""
 
-    @property
-    def compared(self) -> Compared: ...
-    @property
-    def normalizer(self) -> NormalizerName: ...
-    @property
-    def reads(self) -> Reads: ...
+    compared: Compared
+    normalizer: NormalizerName
+    reads: Reads
 
-
-def _match_gauge(metric: _MatchMetric, cache: AnswerCache) -> Gauge:
-    """Return (match of the row's answer, 1). The best alias counts. No answer is 0."""
-    correctness = Correctness(metric.compared)
-    forms, reads = cache.forms(metric.normalizer), metric.reads
-    return lambda row: (correctness.value_of(row, cache.answer(row, reads), forms), 1.0)
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        """Return (match of the row's answer, 1). The best alias counts. No answer is 0."""
+        correctness = Correctness(self.compared, normalize=normalizer(self.normalizer))
+        return lambda row: (correctness.value_of(row, cache.answer(row, self.reads)), 1.0)
 
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class ExactMatch(MetricBase):
+class ExactMatch(_MatchMetric):
     """(1/N) Σ 1[the answer equals an alias]. Range 0 to 1. Source: SQuAD v1.1; ARENA, App. C.
 
     If several answers are required, a comma-separated list must contain all of them.
@@ -79,13 +74,12 @@ class ExactMatch(MetricBase):
     reads: Reads = "auto"
 
     name = "em"
-    compared: ClassVar[Compared] = "exact"
-    gauge = _match_gauge
+    compared = "exact"
 
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class Substring(MetricBase):
+class Substring(_MatchMetric):
     """(1/N) Σ 1[the answer contains an alias]. Range 0 to 1. Source: Search-R1; CTRL-RAG, Eq. 3.
 
     If several answers are required, the answer must contain all of them.
@@ -96,13 +90,12 @@ class Substring(MetricBase):
     reads: Reads = "auto"
 
     name = "substring"
-    compared: ClassVar[Compared] = "substring"
-    gauge = _match_gauge
+    compared = "substring"
 
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class Lenient(MetricBase):
+class Lenient(_MatchMetric):
     """(1/N) Σ 1[the answer contains an alias, perhaps in another form]. Range 0 to 1.
 
     It reads partial names, dates of different granularity and other free forms, see
@@ -112,14 +105,13 @@ class Lenient(MetricBase):
     reads: Reads = "auto"
 
     name = "lenient"
-    compared: ClassVar[Compared] = "lenient"
-    normalizer: ClassVar[NormalizerName] = "squad"
-    gauge = _match_gauge
+    compared = "lenient"
+    normalizer = "squad"
 
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class F1(MetricBase):
+class F1(_MatchMetric):
     """(1/N) Σ token F1 with the best alias. Range 0 to 1. Source: SQuAD v1.1; ARENA, App. C.
 
     If several answers are required, their mean counts. With `hotpotqa`, the value is 0 if one
@@ -131,12 +123,12 @@ class F1(MetricBase):
     hotpotqa: bool = False
 
     name = "f1"
-    compared: ClassVar[Compared] = "f1"
+    compared = "f1"
 
     def gauge(self, cache: AnswerCache) -> Gauge:
         if not self.hotpotqa:
-            return _match_gauge(self, cache)
-        normalize = cache.forms(self.normalizer).normalize
+            return super().gauge(cache)
+        normalize = normalizer(self.normalizer)
         return lambda row: (_mean_hotpotqa(row, cache.answer(row, self.reads), normalize), 1.0)
 
 
@@ -219,7 +211,7 @@ class CascadeAccuracy(MetricBase):
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class ReferenceReliance(MetricBase):
+class ReferenceReliance(_MatchMetric):
     """Acc(q, D) − Acc(q): rows with documents minus rows without, joined on `id`.
 
     Range −1 to 1. By default, the accuracy is that of CTRL-RAG's leaderboard: the response without
@@ -232,7 +224,6 @@ class ReferenceReliance(MetricBase):
 
     name = "reference-reliance"
     unit = "pair"
-    gauge = _match_gauge
 
     def values(self, sums: Parts) -> Values:
         """Return the values from the right answers `with` and `without` documents, and `pairs`."""

@@ -9,8 +9,8 @@ from math import isnan
 from rag_rewards.metrics.agreement import ScoreCounts
 from rag_rewards.metrics.metric import AnswerCache, MetricBase, Parts, Reads, Values, ratio
 from rag_rewards.metrics.truth import Verified
-from rag_rewards.rewards.confidence import stated_confidence
 from rag_rewards.rewards.correctness import CascadeUndecided
+from rag_rewards.rewards.format import stated_confidence
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
 from rag_rewards.text.normalize import NormalizerName

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal
 
 from rag_rewards.errors import DataError, UsageError
 from rag_rewards.evidence.needs import Need
@@ -189,12 +189,12 @@ class AnswerRecall(MetricBase):
             raise UsageError(f"max_words must be at least 1, found {self.max_words}")
 
     def gauge(self, cache: AnswerCache) -> Gauge:
-        contains, forms = Correctness("substring"), cache.forms("squad")
+        contains = Correctness("substring")
 
         def measure(row: ScoredRow) -> tuple[float, ...]:
             content = _sections(row, self.unclosed, self.evidence)
             texts = map(self._read, (content.get("extract"), content.get("reason")))
-            return *(contains.value_of(row, text, forms) for text in texts), 1.0
+            return *(contains.value_of(row, text) for text in texts), 1.0
 
         return measure
 
@@ -255,30 +255,36 @@ def relevant_documents(row: Rollout, relevant: Relevance) -> list[bool] | None:
     return [contains_answer(squad(document.text), forms) for document in row.documents]
 
 
-class _RankingMetric(Protocol):
+@dataclass(frozen=True, repr=False)
+class _RankingMetric(MetricBase):
     """A metric of the order of the documents."""
 
-    @property
-    def relevant(self) -> Relevance: ...
-    @property
-    def parts(self) -> tuple[str, ...]: ...
-    def of(self, relevant: Sequence[bool]) -> tuple[float, ...]: ...
+    k: int
+    relevant: Relevance = "answers"
 
+    reads_response = False
 
-def _ranking_gauge(metric: _RankingMetric, cache: AnswerCache) -> Gauge:
-    """Return (values of the row, 1, 0), or zeros and a 1 for a row that is excluded."""
-    excluded = (*(0.0 for _ in metric.parts[:-1]), 1.0)
+    def __post_init__(self) -> None:
+        check_k(self.k)
 
-    def measure(row: ScoredRow) -> tuple[float, ...]:
-        relevant = relevant_documents(row, metric.relevant)
-        return excluded if relevant is None else (*metric.of(relevant), 1.0, 0.0)
+    def of(self, relevant: Sequence[bool]) -> tuple[float, ...]:
+        """Return the values of a row."""
+        raise NotImplementedError
 
-    return measure
+    def gauge(self, cache: AnswerCache) -> Gauge:
+        """Return (values of the row, 1, 0), or zeros and a 1 for a row that is excluded."""
+        excluded = (*(0.0 for _ in self.parts[:-1]), 1.0)
+
+        def measure(row: ScoredRow) -> tuple[float, ...]:
+            relevant = relevant_documents(row, self.relevant)
+            return excluded if relevant is None else (*self.of(relevant), 1.0, 0.0)
+
+        return measure
 
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class RecallAtK(MetricBase):
+class RecallAtK(_RankingMetric):
     """Mean share of the relevant documents that are among the first k. Range 0 to 1.
 
     `hit` is the share of rows with a relevant document among the first k. `relevant=answers`: a
@@ -288,17 +294,9 @@ class RecallAtK(MetricBase):
     both values are equal if a row has at most k documents.
     """
 
-    k: int
-    relevant: Relevance = "answers"
-
-    reads_response = False
     parts = ("recall", "hits", "rows", "closed")
     main_ratio = ("recall", "rows")
     further_ratios = MappingProxyType({"hit": ("hits", "rows")})
-    gauge = _ranking_gauge
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
 
     @property
     def name(self) -> str:
@@ -311,23 +309,15 @@ class RecallAtK(MetricBase):
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class NDCGAtK(MetricBase):
+class NDCGAtK(_RankingMetric):
     """Mean NDCG of the first k documents. Range 0 to 1.
 
     `relevant` is that of `recall@k`. The ideal order is that of the documents of the row, because
     the relevant documents of the corpus are unknown. Source: LEAR, Table 3.
     """
 
-    k: int
-    relevant: Relevance = "answers"
-
-    reads_response = False
     parts = ("ndcg", "rows", "closed")
     main_ratio = ("ndcg", "rows")
-    gauge = _ranking_gauge
-
-    def __post_init__(self) -> None:
-        check_k(self.k)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from operator import mul
 
 import msgspec
 
-from rag_rewards.metrics.agreement import NO_ROWS, Figure
+from rag_rewards.metrics.agreement import NO_ROWS, Figure, figure_of
 from rag_rewards.metrics.intervals import Resampling, intervals, resampled_weights
 from rag_rewards.metrics.metric import Values
 
@@ -53,12 +53,7 @@ class Graded:
             for weights in resampled_weights(len(place), resampling)
         )
         reason = NO_SPREAD if places else NO_ROWS
-        shown = {
-            name: Figure(None, reason=reason)
-            if value is None
-            else Figure(value, *(ends.get(name) or ()))
-            for name, value in values.items()
-        }
+        shown = {name: figure_of(value, ends.get(name), reason) for name, value in values.items()}
         return GradedFigures(rows=len(places), prompts=len(place), **shown)
 
 

@@ -78,29 +78,22 @@ def summarize(
     ]
     ends = intervals_of(statistics, resampling)
     return [
-        _report(*each)
-        for each in zip(metrics, measured, (prompts for prompts, _ in by_prompt), ends, strict=True)
+        MetricReport(
+            metric=repr(metric),
+            unit=metric.unit,
+            units=len(measurements),
+            prompts=prompts,
+            values={
+                name: Value(value, *(own_ends.get(name) or ()))
+                for name, value in metric.values(sums).items()
+            },
+            counts=sums,
+        )
+        for metric, measurements, (prompts, _), own_ends in zip(
+            metrics, measured, by_prompt, ends, strict=True
+        )
+        for sums in (measurements.sums,)
     ]
-
-
-def _report(
-    metric: Metric,
-    measurements: Measurements,
-    prompts: int,
-    ends: Mapping[str, Interval | None],
-) -> MetricReport:
-    sums = measurements.sums
-    return MetricReport(
-        metric=repr(metric),
-        unit=metric.unit,
-        units=len(measurements),
-        prompts=prompts,
-        values={
-            name: Value(value, *(ends.get(name) or ()))
-            for name, value in metric.values(sums).items()
-        },
-        counts=sums,
-    )
 
 
 def intervals_of(

@@ -17,10 +17,7 @@ from rag_rewards.errors import UsageError
 from rag_rewards.evidence.needs import Need
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
-from rag_rewards.text.boxed import last_box
-from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.text.latex import plain_latex
-from rag_rewards.text.normalize import Normalizer, NormalizerName, normalizer
+from rag_rewards.text.latex import last_box, plain_latex
 from rag_rewards.text.sections import Tags
 
 Parts = Mapping[str, float]
@@ -58,10 +55,9 @@ def read_answer(rollout: Rollout, reads: Reads = "auto") -> str | None:
 
 
 class AnswerCache:
-    """The answers and normalized texts of a few rows, which several metrics share."""
+    """The answers of a few rows, which several metrics share."""
 
     def __init__(self) -> None:
-        self._forms: dict[NormalizerName, GoldForms] = {}
         self._answers: dict[tuple[int, Reads], tuple[Rollout, str | None]] = {}
 
     def answer(self, row: Rollout, reads: Reads) -> str | None:
@@ -71,25 +67,6 @@ class AnswerCache:
             # The reference keeps the row alive, so that no other row has its id.
             self._answers[key] = (row, read_answer(row, reads))
         return self._answers[key][1]
-
-    def forms(self, name: NormalizerName) -> GoldForms:
-        """Return the normalized gold answers. Their `normalize` caches its results."""
-        forms = self._forms.get(name)
-        if forms is None:
-            forms = self._forms[name] = GoldForms(_cached(normalizer(name)))
-        return forms
-
-
-def _cached(normalize: Normalizer) -> Normalizer:
-    cache: dict[str, str] = {}
-
-    def cached(text: str) -> str:
-        normal = cache.get(text)
-        if normal is None:
-            normal = cache[text] = normalize(text)
-        return normal
-
-    return cached
 
 
 class Metric(Protocol):

@@ -26,7 +26,7 @@ from rag_rewards.rewards.truthfulness import Outcome, Reasoning, Truth
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import ScoredRow
 from rag_rewards.settings import check_choices
-from rag_rewards.text.normalize import NormalizerName
+from rag_rewards.text.normalize import NormalizerName, normalizer
 
 _TRUTHS: tuple[Truth, ...] = get_args(Truth)
 _REASONING = Reasoning()
@@ -65,10 +65,10 @@ class Verified:
 
     def truth_gauge(self, cache: AnswerCache) -> Callable[[ScoredRow], tuple[Truth, Judged]]:
         """Return a function from a row to the truth value of its answer, and its judge."""
-        outcome, forms, reads = self.outcome, cache.forms(self.normalizer), self.reads
+        outcome, reads = self.outcome, self.reads
 
         def measure(row: ScoredRow) -> tuple[Truth, Judged]:
-            truth, decision = outcome.verify(row, cache.answer(row, reads), forms)
+            truth, decision = outcome.verify(row, cache.answer(row, reads))
             return truth, () if decision is None else (float(decision.is_judged),)
 
         return measure
@@ -292,23 +292,6 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
     return 1.0 - comb(n - correct, k) / comb(n, k)
 
 
-def _vote_gauge(metric: Verified, cache: AnswerCache) -> Callable[[ScoredRow], Mark]:
-    """Return a function from a row to its vote and its judge."""
-    truth_of, reads = metric.truth_gauge(cache), metric.reads
-    normalize = cache.forms(metric.normalizer).normalize
-
-    def mark(row: ScoredRow) -> Mark:
-        truth, judged = truth_of(row)
-        if truth == "uncertain":
-            return ("", truth), judged
-        text = (cache.answer(row, reads) or "").strip()
-        if not text:
-            return NO_ANSWER, judged
-        return (normalize(text) or f"\0{text.casefold()}", truth), judged
-
-    return mark
-
-
 def _judged(marks: Sequence[Mark]) -> Parts:
     """Return how many of the rollouts of a cascade a judge decides; nothing without a cascade."""
     flags = [flag for _, judged in marks for flag in judged]
@@ -319,21 +302,9 @@ def _judge_share(sums: Parts) -> Values:
     return {"judge_share": ratio(sums["judged"], sums["rows"])} if "judged" in sums else {}
 
 
-def _check_group(marks: Sequence[Mark], k: int) -> None:
-    if len(marks) < k:
-        raise GroupError(f"fewer than {k} rollouts")
-
-
 @dataclass(frozen=True, repr=False)
-@check_choices
-class MajorityAtK(Verified, MetricBase):
-    """Accuracy, abstention and hallucination of the majority of a group's first k rollouts.
-
-    The values are shares of the groups. Range 0 to 1. Normalized answers are compared, and all
-    abstentions are equal. Groups with fewer than k rollouts are excluded and counted. With
-    `verifier=cascade`, `judge_share` is the share of these rollouts that a judge decides. Source:
-    TruthRL, section 2.3.
-    """
+class _OfGroup(Verified, MetricBase):
+    """A metric of the votes of the rollouts of a group, at least k."""
 
     k: int
     verifier: str = "exact"
@@ -342,18 +313,48 @@ class MajorityAtK(Verified, MetricBase):
     undecided: CascadeUndecided = "judge"
 
     unit = "group"
-    gauge = _vote_gauge
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_k(self.k)
+
+    def gauge(self, cache: AnswerCache) -> Callable[[ScoredRow], Mark]:
+        """Return a function from a row to its vote and its judge."""
+        truth_of, normalize = self.truth_gauge(cache), normalizer(self.normalizer)
+
+        def mark(row: ScoredRow) -> Mark:
+            truth, judged = truth_of(row)
+            if truth == "uncertain":
+                return ("", truth), judged
+            text = (cache.answer(row, self.reads) or "").strip()
+            if not text:
+                return NO_ANSWER, judged
+            return (normalize(text) or f"\0{text.casefold()}", truth), judged
+
+        return mark
+
+    def _check(self, marks: Sequence[Mark]) -> None:
+        if len(marks) < self.k:
+            raise GroupError(f"fewer than {self.k} rollouts")
+
+
+@dataclass(frozen=True, repr=False)
+@check_choices
+class MajorityAtK(_OfGroup):
+    """Accuracy, abstention and hallucination of the majority of a group's first k rollouts.
+
+    The values are shares of the groups. Range 0 to 1. Normalized answers are compared, and all
+    abstentions are equal. Groups with fewer than k rollouts are excluded and counted. With
+    `verifier=cascade`, `judge_share` is the share of these rollouts that a judge decides. Source:
+    TruthRL, section 2.3.
+    """
 
     @property
     def name(self) -> str:
         return f"majority@{self.k}"
 
     def fold(self, marks: Sequence[Mark]) -> Parts:
-        _check_group(marks, self.k)
+        self._check(marks)
         first = marks[: self.k]
         truth = majority([vote for vote, _ in first])
         return {
@@ -375,7 +376,7 @@ class MajorityAtK(Verified, MetricBase):
 
 @dataclass(frozen=True, repr=False)
 @check_choices
-class PassAtK(Verified, MetricBase):
+class PassAtK(_OfGroup):
     """Mean over groups of the probability that at least one of k responses is right. Range 0 to 1.
 
     The estimator is unbiased. Groups with fewer than k rollouts are excluded and counted. With
@@ -383,26 +384,14 @@ class PassAtK(Verified, MetricBase):
     Chen et al. 2021, Eq. 1.
     """
 
-    k: int
-    verifier: str = "exact"
-    normalizer: NormalizerName = "squad"
-    reads: Reads = "auto"
-    undecided: CascadeUndecided = "judge"
-
-    unit = "group"
     main_ratio = ("passed", "groups")
-    gauge = _vote_gauge
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_k(self.k)
 
     @property
     def name(self) -> str:
         return f"pass@{self.k}"
 
     def fold(self, marks: Sequence[Mark]) -> Parts:
-        _check_group(marks, self.k)
+        self._check(marks)
         correct = sum(truth == "correct" for (_, truth), _ in marks)
         passed = pass_at_k(len(marks), correct, self.k)
         return {"passed": passed, "groups": 1.0, **_judged(marks)}

@@ -12,8 +12,7 @@ from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import shared
 from rag_rewards.reward import Component
 from rag_rewards.rewards.answer import AnswerMatch
-from rag_rewards.rewards.confidence import StatedConfidence, calibration
-from rag_rewards.rewards.format import Format
+from rag_rewards.rewards.format import Format, StatedConfidence, calibration
 from rag_rewards.settings import Part, about
 from rag_rewards.text.sections import SectionStyle
 from rag_rewards.training.settings import Stated, Training

@@ -10,7 +10,6 @@ from rag_rewards.rewards.claims import citation_scores as citation_scores
 from rag_rewards.rewards.claims import claim_citations as claim_citations
 from rag_rewards.rewards.claims import faithfulness as faithfulness
 from rag_rewards.rewards.claims import mean_claim_f1 as mean_claim_f1
-from rag_rewards.rewards.confidence import StatedConfidence as StatedConfidence
 from rag_rewards.rewards.contrastive import ContrastiveLikelihood as ContrastiveLikelihood
 from rag_rewards.rewards.contrastive import contrastive_likelihood as contrastive_likelihood
 from rag_rewards.rewards.contrastive import evidential_contribution as evidential_contribution
@@ -30,6 +29,7 @@ from rag_rewards.rewards.evidence import RelativeLength as RelativeLength
 from rag_rewards.rewards.evidence import evidence_length as evidence_length
 from rag_rewards.rewards.evidence import rationale_length as rationale_length
 from rag_rewards.rewards.format import Format as Format
+from rag_rewards.rewards.format import StatedConfidence as StatedConfidence
 from rag_rewards.rewards.format import TagCount as TagCount
 from rag_rewards.rewards.format import format_match as format_match
 from rag_rewards.rewards.format import tag_count as tag_count

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
 from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.correctness import (
     UNDECIDED,
     Correctness,
@@ -18,7 +18,6 @@ from rag_rewards.rewards.correctness import (
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import (
     NORMALIZER,
     Normalizer,
@@ -34,7 +33,7 @@ Reads = Literal["answer", "response", "final"]
 
 @dataclass(frozen=True)
 @check_choices
-class AnswerMatch:
+class AnswerMatch(RolloutReward):
     """Compares the answer of a response with the gold answers of its row. Range 0 to 1.
 
     The best alias counts. With several required answers, `f1` is the mean, and the others require
@@ -81,7 +80,15 @@ class AnswerMatch:
     @cached_property
     def correctness(self) -> Correctness:
         """How the text that is read is compared."""
-        return Correctness(self.metric, self.undecided, self.extra, self.name)
+        return Correctness(
+            self.metric, self.undecided, self.extra, self.name, normalize=self.normalize
+        )
+
+    @cached_property
+    def exact(self) -> Correctness:
+        """The same comparison by exact match, for whether an answer is right."""
+        is_same = self.is_decided or self.metric == "exact"
+        return self.correctness if is_same else replace(self, metric="exact").correctness
 
     @cached_property
     def is_decided(self) -> bool:
@@ -97,14 +104,9 @@ class AnswerMatch:
         """Return the decision on a text as the answer."""
         return self.correctness.decide(rollout, text)
 
-    def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
+    def value_of(self, rollout: Rollout, text: str | None) -> float:
         """Return the value of a text as the answer of a rollout, 0 to 1."""
-        return self.correctness.value_of(rollout, text, forms)
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.normalize)
-        score = self._lenient_score if self.metric == "lenient" else self._score
-        return [score(rollout, forms) for rollout in rollouts]
+        return self.correctness.value_of(rollout, text)
 
     @property
     def normalize(self) -> Normalizer:
@@ -124,22 +126,24 @@ class AnswerMatch:
             return response.visible  # several answers can be in several statements
         return _last_statement(response.visible)
 
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         text = self.read(rollout)
+        if self.metric == "lenient":
+            return _lenient_score(rollout, text or "")
         if self.reads == "answer" and text and not self.is_decided:
             text = text.strip()
-        value, decision = self.correctness.decided_value(rollout, text, forms)
+        value, decision = self.correctness.decided_value(rollout, text)
         if self.is_decided or self.reads == "answer":
             return Score(value, details={"answer": text, **decision})
         return Score(value)
 
-    def _lenient_score(self, rollout: Rollout, forms: GoldForms) -> Score:
-        from rag_rewards.matching.lenient import lenient_matches  # few settings need it
 
-        text = self.read(rollout) or ""
-        matches = lenient_matches(text, rollout.gold, rollout.question or "")
-        details = {"answer": text, "matches": [match._asdict() for match in matches]}
-        return Score(float(all(matches)), details=details)
+def _lenient_score(rollout: Rollout, text: str) -> Score:
+    from rag_rewards.matching.lenient import lenient_matches  # few settings need it
+
+    matches = lenient_matches(text, rollout.gold, rollout.question or "")
+    details = {"answer": text, "matches": [match._asdict() for match in matches]}
+    return Score(float(all(matches)), details=details)
 
 
 def _last_statement(text: str) -> str | None:

@@ -13,14 +13,13 @@ from rag_rewards.evidence.judge_needs import EntitiesNeed, VerdictNeed
 from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import EntityQuestion, JudgeQuestion
 from rag_rewards.groups import Scope
-from rag_rewards.reward import Batch, Composite, Reward, Value
+from rag_rewards.reward import Batch, Composite, Reward, RolloutReward, Value
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.correctness import outcome_questions
 from rag_rewards.rewards.search import REPEATED_ANSWER, RepeatedAnswer, answer_of, details_of
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import compiled, strip_markers
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import without_invisible
 from rag_rewards.text.url_citations import (
@@ -85,7 +84,7 @@ CHECKS = ("identified", "supported", "connected")
 
 @dataclass(frozen=True)
 @check_choices
-class CarrRubrics:
+class CarrRubrics(RolloutReward):
     """The outcome, and the share of the rubrics that are identified, supported and connected.
 
     A rubric is a statement with placeholders, such as "<E0> was born in <E1>.", where <E0> is the
@@ -147,8 +146,7 @@ class CarrRubrics:
             needs.append(VerdictNeed("outcome", outcome_questions(rollout, text)))
         if not self.always:
             is_known = all(need.is_met(rollout) for need in needs)
-            forms = GoldForms(self.answer.normalize)
-            if not is_known or not self._outcome(rollout, text, forms)[0]:
+            if not is_known or not self._outcome(rollout, text)[0]:
                 return needs
         names = _all_placeholders(rubrics)
         if names:
@@ -169,15 +167,11 @@ class CarrRubrics:
         """Whether `matching.decide` decides on the answer."""
         return self.by == "rules" and self.answer.is_decided
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.answer.normalize)
-        return [self._score(rollout, forms) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         rubrics = self._rubrics(rollout)
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        outcome, decision = self._outcome(rollout, text, forms)
+        outcome, decision = self._outcome(rollout, text)
         components: dict[str, float | None] = dict.fromkeys(("outcome", "rubrics", *CHECKS))
         components["outcome"] = outcome
         details = details_of(run, text, {})
@@ -216,13 +210,11 @@ class CarrRubrics:
             )
         return rollout.rubrics
 
-    def _outcome(
-        self, rollout: Rollout, text: str | None, forms: GoldForms
-    ) -> tuple[float, dict[str, Any]]:
+    def _outcome(self, rollout: Rollout, text: str | None) -> tuple[float, dict[str, Any]]:
         """Return the value of the final text, and the details of the decision on it."""
         if self.by == "rules":
             bare = strip_markers(without_url_citations(before_references(text or "")), _MARKER)
-            return self.answer.correctness.decided_value(rollout, bare, forms)
+            return self.answer.correctness.decided_value(rollout, bare)
         _ = rollout.gold  # a row without gold answers is an error, also without a final text
         if not text:
             return 0.0, {}
@@ -232,7 +224,9 @@ class CarrRubrics:
         self, rollout: Rollout, run: Trajectory, text: str | None, rubrics: Sequence[str]
     ) -> dict[str, Any]:
         """Return the names, the number of cited results, and what holds for each rubric."""
-        names = _names(rollout, _all_placeholders(rubrics)) if text else {}
+        wanted = _all_placeholders(rubrics) if text else ()
+        given = EntitiesNeed(wanted).read(rollout) if wanted else {}
+        names = {each: given[each] for each in wanted}
         cited = self._cited(rollout, run, text) if text else ()
         claims = self._claims(rubrics, names) if text else {}
         supported = {i for i in claims if cited and VerdictNeed(_component(i)).read(rollout)}
@@ -310,12 +304,6 @@ def _component(i: int) -> str:
 
 def _all_placeholders(rubrics: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for rubric in rubrics for each in placeholders(rubric)))
-
-
-def _names(rollout: Rollout, wanted: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the name of each placeholder. Raises DataError if one is missing."""
-    names = EntitiesNeed(wanted).read(rollout) if wanted else {}
-    return {each: names[each] for each in wanted}
 
 
 # --- placeholders ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Citations: recall and precision (CTRL-RAG), and sufficiency for a statement (Ground-GRPO)."""
+"""Citations: recall and precision (CTRL-RAG), and those of statements (Ground-GRPO)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.correctness import f1_of
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.citations import CITATION, PATTERN, cited_labels, compiled, strip_markers
-from rag_rewards.text.hidden import shown
+from rag_rewards.text.citations import (
+    CITATION,
+    PATTERN,
+    cited_labels,
+    compiled,
+    split_valid,
+    strip_markers,
+)
+from rag_rewards.text.hidden import is_unreadable, shown
 from rag_rewards.text.normalize import squad
-from rag_rewards.text.statements import statements
+from rag_rewards.text.statements import Statement, statements
 from rag_rewards.text.thinking import without_forgeries, without_preparation
 
 _MANY_COPIES = 3  # of whole documents in one answer
@@ -153,3 +162,56 @@ def _is_claim(text: str, rollout: Rollout) -> bool:
         return True
     golds = (squad(a) for aliases in rollout.gold for a in aliases) if rollout.answers else ()
     return any(gold and gold in normal for gold in golds)
+
+
+class CheckedStatement(msgspec.Struct, frozen=True, gc=False):
+    """A statement of the answer after it was compared with the gold answers and its citations.
+
+    answers     indices of the required answers that it contains
+    sufficient  whether its citations are sufficient; None if it contains no required answer
+    """
+
+    statement: Statement
+    answers: tuple[int, ...]
+    sufficient: bool | None
+
+
+def stating_answer(checked: Sequence[CheckedStatement], answer: int) -> list[CheckedStatement]:
+    """Return the statements that contain a required answer."""
+    return [item for item in checked if answer in item.answers]
+
+
+def without_rivals(
+    rollout: Rollout, checked: Sequence[CheckedStatement], answer: str, pattern: re.Pattern[str]
+) -> list[CheckedStatement]:
+    """Return statements of which none states an answer that another one states otherwise.
+
+    An answer with text that a reader cannot see states nothing, nor does one that copies documents.
+    """
+    if not any(item.sufficient for item in checked):
+        return list(checked)  # no answer counts
+    from rag_rewards.matching.mentions import rivals  # few recipes need it
+
+    texts = [item.statement.text for item in checked]
+    has_rival = rivals(texts, rollout.gold, rollout.question or "")
+    if is_unreadable(answer) or copies_documents(rollout, answer, pattern):
+        has_rival = [True] * len(texts)
+    return [
+        msgspec.structs.replace(item, answers=()) if is_rivaled else item
+        for item, is_rivaled in zip(checked, has_rival, strict=True)
+    ]
+
+
+def statement_details(item: CheckedStatement, labels: Collection[str]) -> dict[str, Any]:
+    """Return what a score states about a statement."""
+    valid, invalid = split_valid(item.statement.cited, labels)
+    detail: dict[str, Any] = {
+        "text": item.statement.text,
+        "cited": list(valid),
+        "answers": len(item.answers),
+    }
+    if item.sufficient is not None:
+        detail["supported"] = item.sufficient
+    if invalid:
+        detail["invalid"] = list(invalid)
+    return detail

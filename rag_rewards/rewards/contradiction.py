@@ -13,6 +13,7 @@ from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.evidence.needs import ContradictionNeed, Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.matching.mentions import stated_answers
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.refusal import RefusalDetector
 from rag_rewards.rewards.search import REPEATED_ANSWER, RepeatedAnswer, answer_of, details_of
@@ -20,7 +21,6 @@ from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.bm25 import best_matches
 from rag_rewards.text.citations import compiled, markers, strip_markers
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import chunks
 from rag_rewards.text.normalize import squad
@@ -69,7 +69,7 @@ def has_statement(text: str) -> bool:
 
 @dataclass(frozen=True)
 @check_choices
-class Consistency:
+class Consistency(RolloutReward):
     """1 if no document contradicts the response, else 0.
 
     The documents of the row, or else all results, are cut into chunks. The chunks that are most
@@ -145,11 +145,7 @@ class Consistency:
         )
         return [VerdictNeed(self.name, (question,))]
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.answer.normalize)
-        return [self._score(rollout, forms) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         run = rollout.trajectory(self.reading)
         text = response_text(run)
         pool = self._pool(rollout, run)
@@ -158,7 +154,7 @@ class Consistency:
         details: dict[str, Any] = details_of(run, text, {})
         if reason:
             details["not_verified"] = reason
-        correct, decision = self._correct(rollout, run, text, forms)
+        correct, decision = self._correct(rollout, run, text)
         return Score(consistent, {}, correct, details | decision)
 
     def _pool(self, rollout: Rollout, run: Trajectory) -> list[str]:
@@ -203,15 +199,13 @@ class Consistency:
         return float(worst < self.threshold)
 
     def _correct(
-        self, rollout: Rollout, run: Trajectory, text: str, forms: GoldForms
+        self, rollout: Rollout, run: Trajectory, text: str
     ) -> tuple[float | None, dict[str, Any]]:
         """Return whether the answer is right, and the details of the decision on it."""
         if rollout.answers is None:
             return None, {}
-        answer = answer_of(run, self.repeated)
-        return self.answer.correctness.decided_value(
-            rollout, strip_markers(answer or text, _MARKER), forms
-        )
+        answer = strip_markers(answer_of(run, self.repeated) or text, _MARKER)
+        return self.answer.correctness.decided_value(rollout, answer)
 
 
 def _lacks_gold(rollout: Rollout, text: str, pool: Sequence[str]) -> bool:

@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 from rag_rewards.errors import check_choice
 from rag_rewards.evidence.judge_needs import VerdictNeed
@@ -19,11 +19,8 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import check_choices
-from rag_rewards.text.gold_forms import GoldForms, GoldTokens
+from rag_rewards.text.gold_forms import GoldForms, GoldTokens, gold_forms
 from rag_rewards.text.normalize import Normalizer, squad, tokens
-
-if TYPE_CHECKING:
-    from rag_rewards.matching.decide import AnswerDecision
 
 Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
 Extra = Literal["allow", "reject"]
@@ -78,14 +75,6 @@ class Decision(NamedTuple):
 EMPTY = Decision("wrong", "empty")
 
 
-@cache
-def _rules() -> Callable[..., AnswerDecision]:
-    """Return `matching.decide`, which the published metrics do not import."""
-    from rag_rewards.matching.decide import decide
-
-    return decide
-
-
 @dataclass(frozen=True)
 @check_choices
 class Correctness:
@@ -97,6 +86,7 @@ class Correctness:
     extra      `exact` with several required answers: whether the list may contain other items
     component  name of the verdict of a judge
     asks       the question for the judge: that of ARENA, or that of TruthRL (`outcome`)
+    normalize  text normalizer of the comparison
 
     A text without words is wrong.
     """
@@ -106,6 +96,12 @@ class Correctness:
     extra: Extra = "allow"
     component: str = "accuracy"
     asks: Literal["accuracy", "outcome"] = "accuracy"
+    normalize: Normalizer = squad
+
+    @property
+    def forms(self) -> GoldForms:
+        """The normalized gold answers."""
+        return gold_forms(self.normalize)
 
     @cached_property
     def is_decided(self) -> bool:
@@ -144,22 +140,22 @@ class Correctness:
         >>> [Correctness().decide(row, text).value for text in ("In Paris.", "In Rome.", "")]
         ['right', 'undecided', 'wrong']
         """
+        from rag_rewards.matching.decide import decide  # the published metrics do not import it
+
         context: tuple[str, ...] = ()
         if text and ("," in text or "(" in text):  # "Paris, France"
             context = tuple([document.text for document in rollout.documents or ()])
-        value, reason = _rules()(text, rollout.gold, rollout.question or "", context)
+        value, reason = decide(text, rollout.gold, rollout.question or "", context)
         is_doubtful = value == "undecided" or (
             self.undecided == "doubtful" and value == "right" and reason != "equal"
         )
         return Decision(value, reason, self.can_ask and is_doubtful)
 
-    def value_of(self, rollout: Rollout, text: str | None, forms: GoldForms) -> float:
+    def value_of(self, rollout: Rollout, text: str | None) -> float:
         """Return the value of a text. Raises DataError for a missing verdict or gold answer."""
-        return self.decided_value(rollout, text, forms)[0]
+        return self.decided_value(rollout, text)[0]
 
-    def decided_value(
-        self, rollout: Rollout, text: str | None, forms: GoldForms
-    ) -> tuple[float, dict[str, Any]]:
+    def decided_value(self, rollout: Rollout, text: str | None) -> tuple[float, dict[str, Any]]:
         """Return the value of a text, and the details of the decision if there is one."""
         if self.is_decided:
             decision = self.decide(rollout, text)
@@ -173,37 +169,30 @@ class Correctness:
             from rag_rewards.matching.lenient import lenient_matches  # few settings need it
 
             return float(all(lenient_matches(text, required, rollout.question or ""))), {}
-        normal = rollout.parsed.normal(text, forms.normalize)
+        normal = rollout.parsed.normal(text, self.normalize)
         if self.metric == "f1":
-            return forms.once(required, text, normal, self.match), {}
-        return self.match(required, text, normal, forms), {}
+            return self.forms.once(required, text, normal, self.match), {}
+        return self.match(required, text, normal), {}
 
-    def match(self, required: Required, text: str, normal: str, forms: GoldForms) -> float:
+    def match(self, required: Required, text: str, normal: str) -> float:
         """Compare a text, of which `normal` is the normalized form, with the required answers."""
         if len(required) == 1:
-            if self.metric == "exact" and normal:
-                return 1.0 if normal in forms.of(required[0]) else 0.0
-            return self._best_alias(required[0], text, normal, forms)
+            return self._best_alias(required[0], text, normal)
         if self.metric == "exact":
-            return list_match(text, required, forms.normalize, extra=self.extra)
-        values = [self._best_alias(aliases, text, normal, forms) for aliases in required]
+            return list_match(text, required, self.normalize, extra=self.extra)
+        values = [self._best_alias(aliases, text, normal) for aliases in required]
         return math.fsum(values) / len(values) if self.metric == "f1" else min(values)
 
-    def _best_alias(
-        self, aliases: tuple[str, ...], text: str, normal: str, forms: GoldForms
-    ) -> float:
-        golds = forms.of(aliases)
+    def _best_alias(self, aliases: tuple[str, ...], text: str, normal: str) -> float:
+        golds = self.forms.of(aliases)
+        if normal and self.metric == "exact":
+            return 1.0 if normal in golds else 0.0
         if "" in golds:  # a gold answer without a word is compared as written
             pairs = zip(golds, aliases, strict=True)
             return max(_COMPARE[self.metric](normal, gold, text, alias) for gold, alias in pairs)
-        if self.metric == "exact":
-            return 1.0 if normal in golds else 0.0
         if self.metric == "f1":
-            return best_f1(normal, forms.tokens_of(aliases))
-        for gold in golds:
-            if gold in normal:
-                return 1.0
-        return 0.0
+            return best_f1(normal, self.forms.tokens_of(aliases))
+        return 1.0 if any(gold in normal for gold in golds) else 0.0
 
     def verdict(self, rollout: Rollout, text: str | None) -> float:
         """Return the verdict of the judge on a text; 0 without words, which need no verdict."""

@@ -17,7 +17,7 @@ from rag_rewards.rewards.claims import mean_claim_f1
 from rag_rewards.rewards.search import details_of
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.cite_tags import cited_claims
+from rag_rewards.text.statements import cited_claims
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 
 _CITATIONS = "DR Tulu, released code at 6188f34: citation_utils.py"

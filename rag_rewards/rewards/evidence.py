@@ -16,7 +16,6 @@ from rag_rewards.rewards.correctness import Correctness
 from rag_rewards.rewards.length import LengthUnit, length_function, with_digest
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.lengths import auto_words, is_unspaced, separated_length
 from rag_rewards.text.normalize import (
@@ -72,7 +71,7 @@ def sigmoid(x: float) -> float:
 
 @dataclass(frozen=True)
 @check_choices
-class MaskedAnswer:
+class MaskedAnswer(RolloutReward):
     """The quality of the answer that one context leads to. Range 0 to 1.
 
     part      context: the rationale, the evidence, or the full response
@@ -147,14 +146,12 @@ class MaskedAnswer:
         need = self._need
         return [need] if need and self.required and self._has_section(rollout) else []
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(normalizer(self.normalizer))
-        return [self._score(rollout, forms) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         need = self._need
         if need is None:
-            return self._answer_score(rollout, forms)
+            output = rollout.parsed.cut(self.tags).content.get("answer", "")
+            value, decision = self.correctness.decided_value(rollout, output)
+            return Score(value, details={"answer": output.strip(), **decision})
         if not self.required and not need.is_met(rollout):
             return Score(None)
         if not self._has_section(rollout):
@@ -162,22 +159,17 @@ class MaskedAnswer:
         evidence = need.read(rollout)
         if self.mode == "likelihood":
             return Score(_gold_likelihood(rollout, evidence, need.path))
-        return Score(self.correctness.value_of(rollout, output_answer(evidence), forms))
+        return Score(self.correctness.value_of(rollout, output_answer(evidence)))
 
     @cached_property
     def correctness(self) -> Correctness:
         """How an answer is compared with the gold answers."""
-        return Correctness("f1", self.undecided)
+        return Correctness("f1", self.undecided, normalize=normalizer(self.normalizer))
 
     @property
     def is_decided(self) -> bool:
         """Whether `matching.decide` decides on the answer."""
         return self.correctness.is_decided
-
-    def _answer_score(self, rollout: Rollout, forms: GoldForms) -> Score:
-        output = rollout.parsed.cut(self.tags).content.get("answer", "")
-        value, decision = self.correctness.decided_value(rollout, output, forms)
-        return Score(value, details={"answer": output.strip(), **decision})
 
     def _has_section(self, rollout: Rollout) -> bool:
         section = rollout.parsed.cut(self.tags).content.get(_SECTION[self.part], "")

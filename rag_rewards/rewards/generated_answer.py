@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 
 from rag_rewards.evidence.needs import GeneratedAnswerNeed, Need
 from rag_rewards.prompts import Prompt
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.answer import AnswerMatch
+from rag_rewards.rewards.correctness import Correctness
 from rag_rewards.rewards.evidence import output_answer
 from rag_rewards.rewards.search import details_of
 from rag_rewards.rollout import Document, Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.sections import Tags
 from rag_rewards.text.thinking import without_thinking
 from rag_rewards.turns.trajectory import READING, Reading
@@ -161,7 +162,7 @@ def final_answer(output: str) -> str:
 
 @dataclass(frozen=True)
 @check_choices
-class GeneratedAnswer:
+class GeneratedAnswer(RolloutReward):
     """The accuracy of the answer that a generator gives to a chat about a rollout. Range 0 to 1.
 
     chat    the chat about a rollout; without one, the value is 0
@@ -211,13 +212,9 @@ class GeneratedAnswer:
         if not need.is_met(rollout) or self.by == "rules":
             return [need]
         text = final_answer(need.read(rollout))
-        if not text.strip() or self._compared(rollout, text, GoldForms(self.answer.normalize))[0]:
+        if not text.strip() or self._correctness.value_of(rollout, text):
             return [need]
-        return [need, self._match.correctness.verdict_need(rollout, text.strip())]
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.answer.normalize)
-        return [self._score(rollout, forms) for rollout in rollouts]
+        return [need, self._correctness.verdict_need(rollout, text.strip())]
 
     def _need(self, rollout: Rollout) -> GeneratedAnswerNeed | None:
         messages = self.chat(rollout)
@@ -226,24 +223,19 @@ class GeneratedAnswer:
         return GeneratedAnswerNeed(self.name, messages, self.temperature, self.max_tokens)
 
     @cached_property
-    def _match(self) -> AnswerMatch:
+    def _correctness(self) -> Correctness:
         """The comparison, with the name of the verdict."""
-        return replace(self.answer, name=self.name)
+        return replace(self.answer.correctness, component=self.name)
 
-    def _compared(
-        self, rollout: Rollout, text: str, forms: GoldForms
-    ) -> tuple[float, dict[str, Any]]:
-        return self._match.correctness.decided_value(rollout, text, forms)
-
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         _ = rollout.gold  # a row without gold answers is in error whatever the generator writes
         need = self._need(rollout)
         if need is None:
             return Score(0.0)
         text = final_answer(need.read(rollout))
-        value, decision = self._compared(rollout, text, forms)
+        value, decision = self._correctness.decided_value(rollout, text)
         if not value and self.by == "judge":
-            value = self._match.correctness.verdict(rollout, text)
+            value = self._correctness.verdict(rollout, text)
         # The answer of the component with the name of the comparison is the one that is decided.
         if self.name != self.answer.name:
             decision = {}

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from rag_rewards.errors import DataError
@@ -13,16 +14,14 @@ from rag_rewards.evidence.needs import EntailmentNeed, Need
 from rag_rewards.matching.gold import Required, in_memory
 from rag_rewards.matching.mentions import agrees, stated_answers
 from rag_rewards.reward import RolloutReward
-from rag_rewards.rewards.checked_statements import (
-    CheckedStatement,
-    statement_details,
-    stating_answer,
-    without_rivals,
-)
 from rag_rewards.rewards.citation import (
+    CheckedStatement,
     document_of,
     is_sufficient,
     premise_of,
+    statement_details,
+    stating_answer,
+    without_rivals,
 )
 from rag_rewards.rewards.correctness import supported_answers
 from rag_rewards.rewards.format import Format
@@ -30,7 +29,7 @@ from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import CITATION, PATTERN, compiled, split_valid, strip_markers
-from rag_rewards.text.gold_forms import GoldForms
+from rag_rewards.text.gold_forms import GoldForms, gold_forms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import NORMALIZER, NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, merged, statements
@@ -43,7 +42,7 @@ Counts = Literal["mentioned", "supported"]
 
 @dataclass(frozen=True)
 @check_choices
-class Grounding:
+class Grounding(RolloutReward):
     """Statement-level correctness, citations and refusal (Ground-GRPO).
 
     The value is the sum of the components `exact_match`, `citation` and `refusal`. A statement with
@@ -163,22 +162,16 @@ class Grounding:
         needs: list[Need] = list(self.detector.needs(answer))
         if not rollout.answerable:
             return needs  # the statements of an unanswerable row are not checked
-        forms = self._forms()
-        for statement in self._statements(rollout, answer, compiled(self.pattern)):
-            needs.extend(self._statement_needs(rollout, statement, forms))
+        for statement in self._statements(rollout, answer):
+            needs.extend(self._statement_needs(rollout, statement))
         return needs
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        pattern = compiled(self.pattern)
-        forms = self._forms()
-        return [self._score(rollout, pattern, forms) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout, pattern: re.Pattern[str], forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         answerable = self._answerable(rollout)
         answer = self._answer(rollout)
         if answer is None:
             return _score(0.0, 0.0, 0.0, 0.0, {"answer": None, "refused": False})
-        parts = self._statements(rollout, answer, pattern)
+        parts = self._statements(rollout, answer)
         refused, r = self._refused(rollout, answer, parts)
         details: dict[str, Any] = {"answer": answer.strip(), "refused": refused}
         if refused:
@@ -190,9 +183,9 @@ class Grounding:
         )
         if not answerable or refused:
             return _score(0.0, 0.0, reward, float(refused and not answerable), details)
-        checked = [self._check(rollout, statement, forms) for statement in parts]
+        checked = [self._check(rollout, statement) for statement in parts]
         if self.counts == "supported" and rollout.answer_kind != "claims":
-            checked = without_rivals(rollout, checked, answer, pattern)
+            checked = without_rivals(rollout, checked, answer, self._markers)
         matched, cited = self._credit(rollout, checked)
         details["statements"] = [statement_details(item, rollout.labels) for item in checked]
         matches = self._matches(rollout, checked)
@@ -200,8 +193,13 @@ class Grounding:
             reward = 0.0
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 
+    @property
     def _forms(self) -> GoldForms:
-        return GoldForms(normalizer(self.normalizer))
+        return gold_forms(normalizer(self.normalizer))
+
+    @cached_property
+    def _markers(self) -> re.Pattern[str]:
+        return compiled(self.pattern)
 
     def _answerable(self, rollout: Rollout) -> bool:
         if rollout.answerable is None:
@@ -220,9 +218,7 @@ class Grounding:
             return None
         return rollout.parsed.cut(self.format.tags).content["answer"]
 
-    def _statements(
-        self, rollout: Rollout, answer: str, pattern: re.Pattern[str]
-    ) -> list[Statement]:
+    def _statements(self, rollout: Rollout, answer: str) -> list[Statement]:
         uncut: list[str] = []
         items = rollout.answer_kind == "list"
         if (self.counts == "supported" or items) and rollout.answers is not None:
@@ -232,7 +228,7 @@ class Grounding:
             uncut = []
         answer = shown(answer) if self.counts == "supported" else answer
         count = len(rollout.documents or ()) or None
-        parts = statements(answer, pattern, items=items, uncut=uncut, documents=count)
+        parts = statements(answer, self._markers, items=items, uncut=uncut, documents=count)
         return merged(parts) if self.aggregate == "strict" else parts
 
     def _refused(
@@ -250,25 +246,23 @@ class Grounding:
 
     # -- one statement --
 
-    def _check(self, rollout: Rollout, statement: Statement, forms: GoldForms) -> CheckedStatement:
-        answers = tuple(self._answers_in(rollout, statement, forms))
-        sufficient = self._sufficient(rollout, statement, answers, forms) if answers else None
+    def _check(self, rollout: Rollout, statement: Statement) -> CheckedStatement:
+        answers = tuple(self._answers_in(rollout, statement))
+        sufficient = self._sufficient(rollout, statement, answers) if answers else None
         return CheckedStatement(statement, answers, sufficient)
 
-    def _answers_in(
-        self, rollout: Rollout, statement: Statement, forms: GoldForms
-    ) -> Iterator[int]:
+    def _answers_in(self, rollout: Rollout, statement: Statement) -> Iterator[int]:
         if rollout.answer_kind == "claims":
             for i, aliases in enumerate(rollout.gold):
                 if any(self._entails(rollout, statement.text, alias) for alias in aliases):
                     yield i
             return
-        normalize, required = forms.normalize, rollout.gold
         if self.counts == "supported":
             yield from self._stated(rollout, statement)
             return
-        normal = normalize(statement.text)
-        for i, aliases in enumerate(required):
+        forms = self._forms
+        normal = forms.normalize(statement.text)
+        for i, aliases in enumerate(rollout.gold):
             for gold, alias in zip(forms.of(aliases), aliases, strict=True):
                 if _contains(normal, statement.text, gold, alias):
                     yield i
@@ -286,20 +280,14 @@ class Grounding:
         stated = stated_answers(statement.text, rollout.gold, rollout.question or "", sources)
         yield from (i for i, is_stated in enumerate(stated) if is_stated)
 
-    def _sufficient(
-        self,
-        rollout: Rollout,
-        statement: Statement,
-        answers: Sequence[int],
-        forms: GoldForms,
-    ) -> bool:
+    def _sufficient(self, rollout: Rollout, statement: Statement, answers: Sequence[int]) -> bool:
         cited, invalid = split_valid(statement.cited, rollout.labels)
         if invalid or not cited:
             return False
         if self.counts == "supported" and not self._agrees(rollout, statement, cited):
             return False
         if self.judge_by == "gold":
-            return self._gold_sufficient(rollout, statement, cited, answers, forms)
+            return self._gold_sufficient(rollout, statement, cited, answers)
 
         def entails(labels: Sequence[str]) -> bool:
             return self._entails(rollout, premise_of(rollout, labels), statement.text)
@@ -328,13 +316,13 @@ class Grounding:
         statement: Statement,
         cited: Sequence[str],
         answers: Sequence[int],
-        forms: GoldForms,
     ) -> bool:
         """Return whether the cited documents are supporting and one contains the answer."""
         if not set(cited) <= set(rollout.supporting_labels):
             return False
         if self.counts == "supported" and rollout.answer_kind != "claims":
             return True  # `_agrees`
+        forms = self._forms
         normal = forms.normalize(statement.text)
         stated = [
             (gold, alias)
@@ -350,14 +338,12 @@ class Grounding:
     def _entails(self, rollout: Rollout, premise: str, hypothesis: str) -> bool:
         return bool(EntailmentNeed(premise, hypothesis).read(rollout) >= self.threshold)
 
-    def _statement_needs(
-        self, rollout: Rollout, statement: Statement, forms: GoldForms
-    ) -> Iterator[Need]:
+    def _statement_needs(self, rollout: Rollout, statement: Statement) -> Iterator[Need]:
         if rollout.answer_kind == "claims":
             for aliases in rollout.gold:
                 for alias in aliases:
                     yield EntailmentNeed(statement.text, alias)
-        elif next(self._answers_in(rollout, statement, forms), None) is None:
+        elif next(self._answers_in(rollout, statement), None) is None:
             return
         if self.judge_by == "gold":
             return

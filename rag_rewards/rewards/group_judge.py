@@ -92,7 +92,11 @@ class GroupJudge:
                 except RolloutError as error:
                     scores[i] = error
                     continue
-                scores[i] = needs[i].unmet() if grade is None else _score(*grade)
+                if grade is None:
+                    scores[i] = needs[i].unmet()
+                else:
+                    value, spread = grade
+                    scores[i] = Score(value, details={"spread": spread} if spread else {})
         return [scores[i] for i in range(len(rollouts))]
 
     def _need(self, rollout: Rollout) -> GroupGradesNeed | None:
@@ -113,7 +117,3 @@ class GroupJudge:
             responses=(text,),
         )
         return GroupGradesNeed(self.name, question, self.orders)
-
-
-def _score(grade: float, spread: float) -> Score:
-    return Score(grade, {}, None, {"spread": spread} if spread else {})

@@ -10,14 +10,14 @@ from typing import Annotated, ClassVar, Literal
 
 from rag_rewards.errors import EvidenceError
 from rag_rewards.evidence.needs import Baseline, Need, TurnLogProbsNeed, before_answer
-from rag_rewards.reward import PartScore
+from rag_rewards.reward import PartScore, RolloutReward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.contrastive import checked_logprobs
 from rag_rewards.rewards.search import (
     REPEATED_ANSWER,
-    AnswerComparison,
     RepeatedAnswer,
     answer_of,
+    compared,
     details_of,
     sum_of,
 )
@@ -304,7 +304,7 @@ def _has_words(text: str | None) -> bool:
 
 @dataclass(frozen=True)
 @check_choices
-class IgpoReward:
+class IgpoReward(RolloutReward):
     """The components of IGPO's reward. The value is the outcome.
 
     outcome    F1 of the answer with the gold answers, or `bad_end`
@@ -406,14 +406,10 @@ class IgpoReward:
             self.reading,
         )
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        compare = AnswerComparison(self.answer)
-        return [self._score(rollout, compare) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout, compare: AnswerComparison) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        value, correct, decision = compare(rollout, text)
+        value, correct, decision = compared(self.answer, rollout, text)
         outcome = self._outcome(rollout, run, text, value)
         likelihoods = self._likelihoods(rollout, run)
         gains = self._counted(likelihoods, outcome) if likelihoods else []

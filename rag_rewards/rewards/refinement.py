@@ -10,7 +10,6 @@ from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.search import Match, Retrieval
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.sections import contents
 from rag_rewards.turns.dialects import ANSWER
@@ -95,7 +94,7 @@ class Refinement(RolloutReward):
 
     def score(self, rollout: Rollout) -> Score:
         run = rollout.trajectory(self.reading)
-        retrieval = Retrieval(self.match, GoldForms(self.answer.normalize))
+        retrieval = Retrieval(self.match, self.answer.correctness.forms)
         if run.answer is None or (self.from_results and not any(map(str.isalnum, run.answer))):
             return Score(0.0)
         text = refinement(run, shown_only=self.from_results)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from rag_rewards.evidence.needs import Need
 from rag_rewards.reward import RolloutReward
@@ -35,36 +35,17 @@ def answer_of(run: Trajectory, repeated: RepeatedAnswer) -> str | None:
     return run.answer
 
 
-class ComparedAnswer(NamedTuple):
-    """The comparison of an answer with the gold answers.
+def compared(
+    match: AnswerMatch, rollout: Rollout, text: str | None
+) -> tuple[float, float, dict[str, Any]]:
+    """Return the value of an answer, whether it is right, and the details of the decision on it.
 
-    value     the metric, 0 to 1
-    correct   whether the answer is right, 0 to 1
-    decision  details of the decision on it, if there is one
+    The value is that of the metric, and an exact match is right, both from 0 to 1. One decision of
+    `matching.decide` or a judge serves both.
     """
-
-    value: float
-    correct: float
-    decision: dict[str, Any]
-
-
-class AnswerComparison:
-    """Compares the answers of a batch with the gold answers, by a metric and by exact match.
-
-    One decision of `matching.decide` or a judge serves both.
-    """
-
-    def __init__(self, match: AnswerMatch) -> None:
-        self._match = match
-        self._forms = GoldForms(match.normalize)
-        self._exact: AnswerComparison | None = None
-        if not match.is_decided and match.metric != "exact":
-            self._exact = AnswerComparison(replace(match, metric="exact"))
-
-    def __call__(self, rollout: Rollout, text: str | None) -> ComparedAnswer:
-        value, decision = self._match.correctness.decided_value(rollout, text, self._forms)
-        correct = self._exact(rollout, text).value if self._exact else value
-        return ComparedAnswer(value, correct, decision)
+    value, decision = match.correctness.decided_value(rollout, text)
+    is_same = match.exact is match.correctness
+    return value, value if is_same else match.exact.value_of(rollout, text), decision
 
 
 @dataclass(frozen=True)
@@ -206,14 +187,13 @@ class SearchR1Reward:
         return self.answer.correctness.needs(rollout, answer_of(run, self.repeated))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.answer.normalize)
-        retrieval = Retrieval(self.match, forms)
-        return [self._score(rollout, forms, retrieval) for rollout in rollouts]
+        retrieval = Retrieval(self.match, self.answer.correctness.forms)
+        return [self._score(rollout, retrieval) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout, forms: GoldForms, retrieval: Retrieval) -> Score:
+    def _score(self, rollout: Rollout, retrieval: Retrieval) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        outcome, decision = self.answer.correctness.decided_value(rollout, text, forms)
+        outcome, decision = self.answer.correctness.decided_value(rollout, text)
         components = {
             "outcome": outcome,
             "format": float(is_well_formed(run) and bool(text)),

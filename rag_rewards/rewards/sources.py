@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from rag_rewards.errors import DataError, shorten
 from rag_rewards.evidence.needs import Need
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.citation import citation_precision, citation_recall
 from rag_rewards.rewards.correctness import f1_of
@@ -21,7 +21,6 @@ from rag_rewards.rewards.search import (
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import cited_labels, compiled, strip_markers
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.statements import statements
@@ -136,7 +135,7 @@ def check_comparable(rollout: Rollout, run: Trajectory) -> None:
 
 @dataclass(frozen=True)
 @check_choices
-class SourceComponents:
+class SourceComponents(RolloutReward):
     """The components of RagEnv's reward. The value is the outcome.
 
     outcome    comparison of the answer, without its citations, with the gold answers
@@ -190,20 +189,11 @@ class SourceComponents:
         text = answer_of(rollout.trajectory(self.reading), self.repeated)
         return self.answer.correctness.needs(rollout, without_sources(text or ""))
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether `matching.decide` decides on the answer."""
-        return self.answer.is_decided
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.answer.normalize)
-        return [self._score(rollout, forms) for rollout in rollouts]
-
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         run, gold = rollout.trajectory(self.reading), rollout.supporting_labels
         text = (answer_of(run, self.repeated) or "").strip()
-        correctness = self.answer.correctness
-        outcome, decision = correctness.decided_value(rollout, without_sources(text), forms)
+        answer = without_sources(text)
+        outcome, decision = self.answer.correctness.decided_value(rollout, answer)
         if self.gated:
             check_comparable(rollout, run)
         retrieved = retrieved_sources(rollout, run) if text else set()

@@ -11,6 +11,7 @@ from rag_rewards.errors import EvidenceError
 from rag_rewards.evidence.judge_needs import VerdictNeed
 from rag_rewards.evidence.needs import GeneratedAnswerNeed, Need
 from rag_rewards.evidence.protocols import JudgeQuestion
+from rag_rewards.reward import RolloutReward
 from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.generated_answer import final_answer
 from rag_rewards.rewards.search import (
@@ -22,7 +23,6 @@ from rag_rewards.rewards.search import (
 )
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.normalize import squad
 from rag_rewards.turns.dialects import SEARCH, TOOLS
 from rag_rewards.turns.order import closed_words
@@ -140,7 +140,7 @@ def step_reward(
 
 @dataclass(frozen=True)
 @check_choices
-class StepComponents:
+class StepComponents(RolloutReward):
     """The components of HiPRAG's reward. The value is the outcome.
 
     outcome  comparison of the answer with the gold answers
@@ -185,7 +185,7 @@ class StepComponents:
 
     def needs(self, rollout: Rollout) -> list[Need]:
         run = rollout.trajectory(self.reading)
-        if not self._outcome(rollout, run, GoldForms(self.answer.normalize))[0]:
+        if not self._outcome(rollout, run)[0]:
             return []
         steps = read_steps(run, self.max_steps)
         needs = (self._step_needs(rollout, i, steps[i]) for i in self._judged(steps))
@@ -214,20 +214,9 @@ class StepComponents:
         )
         return [answer, VerdictNeed(_component(i), (question,))]
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether `matching.decide` decides on the answer."""
-        return self.answer.is_decided
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.answer.normalize)
-        return [self._score(rollout, forms) for rollout in rollouts]
-
-    def _outcome(
-        self, rollout: Rollout, run: Trajectory, forms: GoldForms
-    ) -> tuple[float, dict[str, Any]]:
+    def _outcome(self, rollout: Rollout, run: Trajectory) -> tuple[float, dict[str, Any]]:
         text = answer_of(run, self.repeated)
-        return self.answer.correctness.decided_value(rollout, text, forms)
+        return self.answer.correctness.decided_value(rollout, text)
 
     def _judged(self, steps: Sequence[Step]) -> list[int]:
         """Return the positions of the steps on which a judge decides."""
@@ -236,9 +225,9 @@ class StepComponents:
         first = {squad(each.conclusion): i for i, each in reversed(list(enumerate(steps)))}
         return sorted(first.values())
 
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         run = rollout.trajectory(self.reading)
-        outcome, decision = self._outcome(rollout, run, forms)
+        outcome, decision = self._outcome(rollout, run)
         steps = read_steps(run, self.max_steps)
         share = None
         good: list[int] = []

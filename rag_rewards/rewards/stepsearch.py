@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -14,16 +16,15 @@ from rag_rewards.rewards.answer import AnswerMatch
 from rag_rewards.rewards.correctness import multiset_f1
 from rag_rewards.rewards.search import (
     REPEATED_ANSWER,
-    AnswerComparison,
     RepeatedAnswer,
     answer_of,
+    compared,
     details_of,
     sum_of,
 )
 from rag_rewards.rollout import Rollout, Score, canonical
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.normalize import Normalizer, squad
-from rag_rewards.text.tfidf import References, counts
 from rag_rewards.turns.trajectory import READING, Reading, Trajectory
 from rag_rewards.turns.turn import Result
 
@@ -345,13 +346,13 @@ class StepSearchReward:
         return self.answer.correctness.needs(rollout, answer_of(run, self.repeated))
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        compare, texts = AnswerComparison(self.answer), GoldTexts()
-        return [self._score(rollout, compare, texts) for rollout in rollouts]
+        texts = GoldTexts()
+        return [self._score(rollout, texts) for rollout in rollouts]
 
-    def _score(self, rollout: Rollout, compare: AnswerComparison, texts: GoldTexts) -> Score:
+    def _score(self, rollout: Rollout, texts: GoldTexts) -> Score:
         run = rollout.trajectory(self.reading)
         text = answer_of(run, self.repeated)
-        value, correct, decision = compare(rollout, text)
+        value, correct, decision = compared(self.answer, rollout, text)
         value = round(value, 4)
         keys = self._keys(rollout, run, texts)
         steps = self._steps(rollout, run, texts)
@@ -411,3 +412,76 @@ class StepSearchReward:
         for t, gain, share in zip(at, gains(similar, len(gold_texts)), repeated, strict=True):
             steps.gain[t], steps.redundancy[t] = gain, share
         return steps
+
+
+_WORD = re.compile(r"\b\w\w+\b")
+
+
+def counts(text: str) -> Counter[str]:
+    """Return the number of occurrences of each token: two or more word characters.
+
+    >>> counts("Paris, a paris")
+    Counter({'paris': 2})
+    """
+    text = text.lower()
+    words = text.split()
+    if "".join(words).isalnum():  # a word boundary is then white space
+        return Counter([word for word in words if len(word) > 1])
+    return Counter(_WORD.findall(text))
+
+
+class References:
+    """The references of a TF-IDF space, to which texts are compared one by one.
+
+    The space of a text is fitted on the text and the references. The weight of a token is its count
+    times ln((1 + N)/(1 + df)) + 1, where N is the number of texts and df is the number of texts
+    with this token.
+
+    All references with k of the same tokens share a weight, so that the norms and the products are
+    sums of integers by k, times the weights. Only the tokens that a text shares with a reference
+    are visited, and the result does not depend on their order.
+    """
+
+    def __init__(self, references: Sequence[Mapping[str, int]]) -> None:
+        frequency = Counter(token for each in references for token in each)
+        self._size = len(references)
+        # For each token: the number of references with it, and their positions with their counts.
+        self._tokens: dict[str, tuple[int, list[tuple[int, int]]]] = {}
+        self._squares = [[0] * (self._size + 1) for _ in references]
+        for i, reference in enumerate(references):
+            for token, count in reference.items():
+                k = frequency[token]
+                self._tokens.setdefault(token, (k, []))[1].append((i, count))
+                self._squares[i][k] += count * count
+        n = self._size + 1
+        # The squared weight of a token in df of the texts.
+        self._weights = [(math.log((1 + n) / (1 + df)) + 1) ** 2 for df in range(n + 1)]
+
+    def cosines(self, text: Mapping[str, int]) -> list[float]:
+        """Return the cosine of a text to each reference, 0 to 1; 0 without a common token.
+
+        >>> gold = References([counts("paris capital"), counts("lyon river")])
+        >>> [round(c, 6) for c in gold.cosines(counts("paris capital france"))]
+        [0.732359, 0.0]
+        """
+        size, weights = self._size, self._weights
+        own = [0] * (size + 1)  # squared counts in the text of the common tokens, by k
+        common = [[0] * (size + 1) for _ in range(size)]  # the same in each reference
+        products = [[0] * (size + 1) for _ in range(size)]
+        for token in self._tokens.keys() & text.keys():
+            k, places = self._tokens[token]
+            count = text[token]
+            own[k] += count * count
+            for i, other in places:
+                common[i][k] += other * other
+                products[i][k] += count * other
+        alone = sum([count * count for count in text.values()]) - sum(own)
+        norm = alone * weights[1] + math.fsum([own[k] * weights[k + 1] for k in range(1, size + 1)])
+        cosines = []
+        for total, shared, product in zip(self._squares, common, products, strict=True):
+            dot = squares = 0.0
+            for k in range(1, size + 1):
+                dot += product[k] * weights[k + 1]
+                squares += (total[k] - shared[k]) * weights[k] + shared[k] * weights[k + 1]
+            cosines.append(min(1.0, dot / math.sqrt(norm * squares)) if dot else 0.0)
+        return cosines

@@ -24,9 +24,7 @@ from rag_rewards.rewards.correctness import (
 )
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
-from rag_rewards.text.boxed import first_box, last_box
-from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.text.latex import plain_latex
+from rag_rewards.text.latex import first_box, last_box, plain_latex
 from rag_rewards.text.normalize import (
     NORMALIZER,
     Normalizer,
@@ -132,7 +130,7 @@ def combine_reasoning(
 
 @dataclass(frozen=True)
 @check_choices
-class Outcome:
+class Outcome(RolloutReward):
     r"""TruthRL's outcome reward of the boxed answer: −1, 0 or 1.
 
     An abstention is uncertain, a right answer is correct, and any other response is incorrect, as
@@ -245,11 +243,10 @@ class Outcome:
         """Return the verdict that an answer needs, if no rule decides its truth value."""
         if not self.correctness.can_ask or answer is None or self._must_abstain(rollout):
             return []
-        forms = GoldForms(self.normalize)
         if self.is_decided:
-            is_judged = self.decide(rollout, answer, forms).is_judged
+            is_judged = self.decide(rollout, answer).is_judged
         else:
-            is_judged = self._truth_by_rule(rollout, answer, forms) is None
+            is_judged = self._truth_by_rule(rollout, answer) is None
         return [self.correctness.verdict_need(rollout, answer)] if is_judged else []
 
     @cached_property
@@ -262,6 +259,7 @@ class Outcome:
             self.extra,
             self.name,
             asks="outcome",
+            normalize=self.normalize,
         )
 
     @cached_property
@@ -269,24 +267,21 @@ class Outcome:
         """Whether `matching.decide` decides on the answer."""
         return self.correctness.is_decided
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        forms = GoldForms(self.normalize)
-        return [self._score(rollout, forms) for rollout in rollouts]
-
     def answer(self, rollout: Rollout) -> str | None:
         """Return the content of the box, or None if there is no box."""
         response = rollout.parsed
         content = first_box(response.text) if self.box == "first" else last_box(response.visible)
         return plain_latex(content) if content and self.unwrap_text else content
 
-    def _score(self, rollout: Rollout, forms: GoldForms) -> Score:
+    def score(self, rollout: Rollout) -> Score:
         answer = self.answer(rollout)
         unanswerable = self.scheme == "geometric" and self._must_abstain(rollout)
-        truth, explanation = (
-            (self._abstention_or_answer(rollout, answer), None)
-            if unanswerable
-            else self.verify(rollout, answer, forms)
-        )
+        if unanswerable:
+            text, explanation = answer or "", None
+            abstains = text.strip() and self._abstains(rollout, text, (), phrase(text))
+            truth: Truth = "uncertain" if abstains else "incorrect"
+        else:
+            truth, explanation = self.verify(rollout, answer)
         enhanced = False
         if self.knowledge_enhanced:
             if rollout.out_of_knowledge is None:
@@ -313,36 +308,21 @@ class Outcome:
     def _must_abstain(self, rollout: Rollout) -> bool:
         return self.scheme == "geometric" and rollout.answerable is False
 
-    def _abstention_or_answer(self, rollout: Rollout, answer: str | None) -> Truth:
-        """Return `uncertain` for an abstention on an unanswerable row, else `incorrect`."""
-        text = answer or ""
-        return (
-            "uncertain"
-            if text.strip() and self._abstains(rollout, text, (), phrase(text))
-            else "incorrect"
-        )
-
-    def truth_of(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Truth:
-        """Return the truth value of an answer; None is the answer of a response without a box."""
-        return self.verify(rollout, answer, forms)[0]
-
-    def verify(
-        self, rollout: Rollout, answer: str | None, forms: GoldForms
-    ) -> tuple[Truth, Decision | None]:
+    def verify(self, rollout: Rollout, answer: str | None) -> tuple[Truth, Decision | None]:
         """Return the truth value of an answer, and its decision if `matching.decide` decides.
 
         answer  None for a response without a box
         """
         if self.is_decided:
-            decision = self.decide(rollout, answer, forms)
+            decision = self.decide(rollout, answer)
             if decision is _DECISIONS["uncertain"]:
                 return "uncertain", decision
             is_right = decision.is_right(rollout, self.name)
             return ("correct" if is_right else "incorrect"), decision
-        truth = self._truth_by_rule(rollout, answer, forms)
+        truth = self._truth_by_rule(rollout, answer)
         if truth or answer is None:
             return truth or "incorrect", None
-        value = self.correctness.value_of(rollout, answer, forms)
+        value = self.correctness.value_of(rollout, answer)
         return ("correct" if value >= self._least_value else "incorrect"), None
 
     @cached_property
@@ -350,16 +330,14 @@ class Outcome:
         """The lowest value of a correct answer."""
         return float(self.verifier.partition(">=")[2] or 1)
 
-    def decide(self, rollout: Rollout, answer: str | None, forms: GoldForms) -> Decision:
+    def decide(self, rollout: Rollout, answer: str | None) -> Decision:
         """Return the decision on an answer."""
-        truth = self._truth_by_rule(rollout, answer, forms)
+        truth = self._truth_by_rule(rollout, answer)
         if truth:
             return _DECISIONS[truth]
         return self.correctness.decide(rollout, answer)
 
-    def _truth_by_rule(
-        self, rollout: Rollout, answer: str | None, forms: GoldForms
-    ) -> Truth | None:
+    def _truth_by_rule(self, rollout: Rollout, answer: str | None) -> Truth | None:
         """Return the truth value if no verifier other than an exact match is needed, else None."""
         required = rollout.gold
         if answer is None or not answer.strip():
@@ -376,18 +354,18 @@ class Outcome:
             return "correct" if is_gold else "incorrect"
         if self.is_decided or self.verifier not in ("judge", "exact"):
             return None
-        if self._is_exact(required, answer, forms) and self._is_accepted(rollout, answer):
+        if self._is_exact(required, answer) and self._is_accepted(rollout, answer):
             return "correct"
         return "incorrect" if self.verifier == "exact" else None
 
-    def _is_exact(self, required: Required, answer: str, forms: GoldForms) -> bool:
+    def _is_exact(self, required: Required, answer: str) -> bool:
         if any("\\" in "".join(aliases) for aliases in required):
             required = tuple((*each, *map(plain_latex, each)) for each in required)
-        return self._exact.match(required, answer, forms.normalize(answer), forms) == 1.0
+        return self._exact.match(required, answer, self.normalize(answer)) == 1.0
 
     @cached_property
     def _exact(self) -> Correctness:
-        return Correctness("exact", extra=self.extra)
+        return Correctness("exact", extra=self.extra, normalize=self.normalize)
 
     def _is_accepted(self, rollout: Rollout, answer: str) -> bool:
         """Return whether an exact match needs no verdict of a judge."""

@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache, lru_cache
 
-from rag_rewards.text.absence import QUOTES, explains, mentions
-from rag_rewards.text.boxed import unwrap
+from rag_rewards.text.absence import QUOTES, english, explains, foreign, mentions
+from rag_rewards.text.latex import unwrap
 from rag_rewards.text.normalize import fold, squad
-from rag_rewards.text.refusal_words import english, foreign
 from rag_rewards.text.statements import sentences
 
 REFUSAL = "I apologize, but I couldn't find an answer to your question in the search results."

@@ -1,11 +1,9 @@
 """Turns of search agents: the turns of a row, the dialects, and the reading of rollouts.
 
 turn.py         `TurnRow`, a turn as a row contains it, and `Turn`, a turn that was read
-dialects.py     tags and rules of the published agents
-blocks.py       results blocks to documents
+dialects.py     tags and rules of the published agents, and results blocks to documents
 actions.py      queries, answer and faults of one turn
-raw_text.py     a transcript that is one string
-conversation.py a list of chat messages, and tool calls to queries
+conversation.py a transcript that is one string, or a list of chat messages with tool calls
 trajectory.py   a rollout in any of these forms as a list of turns, and their counts
 order.py        whether the tags of a rollout have the order of its dialect
 

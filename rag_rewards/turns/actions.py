@@ -8,7 +8,7 @@ from itertools import compress
 
 import msgspec
 
-from rag_rewards.text.boxed import last_box
+from rag_rewards.text.latex import last_box
 from rag_rewards.text.thinking import without_thinking
 from rag_rewards.turns.dialects import ANSWER, R1_SEARCHER, RESEARCH, THINK, Dialect
 from rag_rewards.turns.turn import Turn
@@ -82,7 +82,7 @@ def read_own_words(text: str, dialect: Dialect) -> OwnWords:
     names = [tag[0] for tag in tags]
     opening_query, closing_query = dialect.query or (None, None)
     opening_block, closing_block = dialect.block or (None, None)
-    last_answer = _last(names, ANSWER[1])
+    last_answer = max((i for i, name in enumerate(names) if name == ANSWER[1]), default=-1)
     actions: list[Section] = []
     is_unclosed = is_forged = False
     thought = -1
@@ -137,11 +137,6 @@ def next_tag(names: list[str], i: int, tag: str | None) -> int:
         return names.index(tag or "", i + 1)
     except ValueError:
         return -1
-
-
-def _last(names: list[str], tag: str) -> int:
-    """Return the position of the last occurrence of a tag, or −1."""
-    return len(names) - 1 - names[::-1].index(tag) if tag in names else -1
 
 
 # --- one turn ------------------------------------------------------------------------------------

@@ -13,7 +13,15 @@ from rag_rewards.settings import about
 from rag_rewards.text.normalize import squad
 from rag_rewards.text.response import strip_end_of_sequence
 from rag_rewards.turns.actions import Position, read_tags, read_tools
-from rag_rewards.turns.conversation import QUERY_FIELDS, exchanges, has_tools, split_messages
+from rag_rewards.turns.conversation import (
+    QUERY_FIELDS,
+    SEARCH_R1_ERROR,
+    exchanges,
+    has_tools,
+    is_transcript,
+    split_messages,
+    split_transcript,
+)
 from rag_rewards.turns.dialects import (
     DIALECTS,
     SEARCH_R1,
@@ -24,7 +32,6 @@ from rag_rewards.turns.dialects import (
     has_block,
     has_query,
 )
-from rag_rewards.turns.raw_text import SEARCH_R1_ERROR, is_transcript, split_transcript
 from rag_rewards.turns.turn import Message, Result, Turn, TurnRow
 
 

@@ -32,6 +32,7 @@ def is_removed_option(key: str) -> bool:
 ASK = "`undecided` says which answers a judge decides on: the rules give no certainty"
 UNDECIDED = "`undecided` says what decides on an answer, in place of `strict` and `certainty`"
 SPELLING = "the normalizer `spelling` is in place of `fold_accents`, `numbers` and `dates`"
+FORMS = "the comparison has the normalized gold answers"
 PROMPT = "the options of the prompt are one value, `prompt=PromptOptions(…)`"
 CHANGES: dict[str, str] = dict.fromkeys(
     (
@@ -50,6 +51,10 @@ CHANGES: dict[str, str] = dict.fromkeys(
     "class rag_rewards.rewards.Lengths": "`strict` is in place of three switches",
     "class rag_rewards.rewards.MaskedAnswer": SPELLING,
     "class rag_rewards.rewards.Relevance": "`tags` is optional",
+    "function rag_rewards.rewards.AnswerMatch.value_of": FORMS,
+    "function rag_rewards.rewards.Outcome.decide": FORMS,
+    "function rag_rewards.rewards.Outcome.truth_of": "`verify` returns it",
+    "function rag_rewards.rewards.Outcome.verify": FORMS,
     "class rag_rewards.rewards.TagCount": "`tags` is optional",
     "function rag_rewards.Response.answer": "`cut(tags).content` has the text of the section",
     "route POST /": "a request to it is still refused with the names of the routes",

@@ -31,10 +31,9 @@ from rag_rewards.rows.decoding import find_fault
 from rag_rewards.scorer import Scorer
 from rag_rewards.signature import Signature
 from rag_rewards.text.absence import declines, explains, paraphrases
-from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
 from rag_rewards.text.hidden import shown
-from rag_rewards.text.latex import plain_latex
+from rag_rewards.text.latex import first_box, last_box, plain_latex, unwrap
 from rag_rewards.text.lengths import auto_length, first_words, words
 from rag_rewards.text.normalize import Unicode, squad, triviaqa
 from rag_rewards.text.refusal import (

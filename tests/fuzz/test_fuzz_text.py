@@ -15,10 +15,9 @@ from rag_rewards.models.judge_answers import outermost, parse_entities, parse_ve
 from rag_rewards.models.responses import error_message, retry_after_seconds
 from rag_rewards.rewards.carr import filled, placeholders, readable
 from rag_rewards.text.absence import declines, explains, paraphrases
-from rag_rewards.text.boxed import first_box, last_box, unwrap
 from rag_rewards.text.citations import cited_labels, compiled, markers, strip_markers
 from rag_rewards.text.hidden import shown
-from rag_rewards.text.latex import plain_latex
+from rag_rewards.text.latex import first_box, last_box, plain_latex, unwrap
 from rag_rewards.text.lengths import auto_length
 from rag_rewards.text.normalize import Unicode, lower, squad, triviaqa
 from rag_rewards.text.refusal import (

@@ -10,7 +10,7 @@ from properties import budget
 import rag_rewards as rr
 from rag_rewards.matching.decide import decide
 from rag_rewards.matching.lenient import MATCHING, LenientText, lenient_golds, lenient_match
-from rag_rewards.matching.word_forms import stem
+from rag_rewards.matching.question import stem
 from rag_rewards.rewards import AnswerMatch
 
 

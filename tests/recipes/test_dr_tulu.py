@@ -16,7 +16,7 @@ from rag_rewards.evidence.gather import Gatherer
 from rag_rewards.evidence.protocols import Models
 from rag_rewards.rewards.rubric import active_criteria
 from rag_rewards.testing import TableJudge
-from rag_rewards.text.cite_tags import cited_claims
+from rag_rewards.text.statements import cited_claims
 
 some = budget(100)
 RESULTS = [{"id": "m1", "text": "The mill opened in 1881."}, {"id": "m2", "text": "It closed."}]

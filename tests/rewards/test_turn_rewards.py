@@ -13,6 +13,8 @@ from rag_rewards.errors import DataError, EvidenceError
 from rag_rewards.rewards.correctness import token_f1
 from rag_rewards.rewards.igpo import answer_likelihood, gain_over, information_gains
 from rag_rewards.rewards.stepsearch import (
+    References,
+    counts,
     coverage_rises,
     efficiency,
     gains,
@@ -20,7 +22,6 @@ from rag_rewards.rewards.stepsearch import (
     redundancies,
 )
 from rag_rewards.text.normalize import squad
-from rag_rewards.text.tfidf import References, counts
 
 WORDS = st.lists(st.sampled_from(["paris", "lyon", "river", "Seine", "a", "the"]), max_size=5)
 TEXT = WORDS.map(" ".join)

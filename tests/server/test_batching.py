@@ -25,7 +25,7 @@ from rag_rewards.server.options import MIB, ServerOptions
 from rag_rewards.server.request_errors import RequestError
 from rag_rewards.server.telemetry import Rate
 from rag_rewards.testing import TableJudge
-from rag_rewards.text.boxed import last_box
+from rag_rewards.text.latex import last_box
 from rag_rewards.training import openrlhf
 
 PLAN = RecipeSpec(recipe="truthrl")

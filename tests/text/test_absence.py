@@ -10,9 +10,8 @@ import pytest
 
 from rag_rewards.rewards.refusal import RefusalDetector
 from rag_rewards.rollout import Rollout
-from rag_rewards.text.absence import declines, explains, paraphrases
+from rag_rewards.text.absence import declines, explains, foreign, paraphrases
 from rag_rewards.text.refusal import ABSTENTIONS, REFUSAL, is_explained_abstention, phrase
-from rag_rewards.text.refusal_words import foreign
 
 ROWS: dict[str, Any] = json.loads(Path(__file__).with_name("refusal_rows.json").read_text("utf-8"))
 STRICT = RefusalDetector(strict=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import budget
 
-from rag_rewards.text.boxed import first_box, last_box, unwrap
+from rag_rewards.text.latex import first_box, last_box, unwrap
 
 PIECES = [
     *("\\boxed{", "\\boxed {", "\\boxed  \n{", "\\boxed", "{", "}", "{{", "}}", "\\{", "\\}"),

@@ -7,8 +7,8 @@ from importlib.resources import files
 
 import pytest
 
+from rag_rewards.text.absence import EnglishRefusals, english, foreign
 from rag_rewards.text.normalize import ARTICLES, squad
-from rag_rewards.text.refusal_words import EnglishRefusals, english, foreign
 
 TABLES: dict[str, dict[str, str]] = json.loads(
     files("rag_rewards.text").joinpath("refusal_words.json").read_text("utf-8")

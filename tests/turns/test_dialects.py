@@ -6,8 +6,14 @@ import pytest
 from search_notation import PARIS, THOUGHT, answer, information, search
 
 from rag_rewards import decode_row
-from rag_rewards.turns.blocks import documents_of
-from rag_rewards.turns.dialects import DIALECTS, R1_SEARCHER, RESEARCH, SEARCH_R1, TOOLS
+from rag_rewards.turns.dialects import (
+    DIALECTS,
+    R1_SEARCHER,
+    RESEARCH,
+    SEARCH_R1,
+    TOOLS,
+    documents_of,
+)
 from rag_rewards.turns.trajectory import Reading
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from search_notation import PARIS, THOUGHT, answer, information, search
 
 from rag_rewards import DataError, decode_row
+from rag_rewards.turns.conversation import SEARCH_R1_ERROR
 from rag_rewards.turns.dialects import DIALECTS
-from rag_rewards.turns.raw_text import SEARCH_R1_ERROR
 from rag_rewards.turns.trajectory import Reading, read_trajectory
 from rag_rewards.turns.turn import NAMES
 
