@@ -23,8 +23,6 @@ from rag_rewards.rows import ErrorRecord, Finding, ScoredRow, Totals, findings_o
 from rag_rewards.rows.findings import LEAST_ROWS, MOST, Level, level_of
 from rag_rewards.rows.line_groups import NO_KEY
 from rag_rewards.scorer import Scorer
-from rag_rewards.text.gold_forms import GoldForms
-from rag_rewards.text.normalize import squad
 
 MOST_ABSTENTIONS = 0.8
 """The share of abstentions from which they are a fault."""
@@ -99,13 +97,12 @@ class Sampled:
     @cached_property
     def exact_and_lenient(self) -> tuple[float | None, float | None]:
         """The shares of answers that are right by an exact and by a lenient comparison."""
-        forms = GoldForms(squad)
         exact, lenient = (Correctness(metric) for metric in ("exact", "lenient"))
         pairs = []
         for row in self.rows:
             answer = (row.details or {}).get("answer")
             if isinstance(answer, str) and row.answers is not None:
-                pairs.append([each.value_of(row, answer, forms) for each in (exact, lenient)])
+                pairs.append([each.value_of(row, answer) for each in (exact, lenient)])
         if not pairs:
             return None, None
         first, second = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
