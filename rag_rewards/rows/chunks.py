@@ -49,7 +49,7 @@ class Totals(msgspec.Struct, kw_only=True):
     responses without the part that contains the answer, by a text such as `box, which truthrl
     reads`, and `other_forms` counts them by the recipe whose form they have. `decisions` counts the
     answers by `decisions.decided_as`, `groups` the groups of at least two rewards, and `flat` those
-    of equal rewards. `lowest` and `highest` are rewards.
+    of equal rewards; a group in two chunks counts as two. `lowest` and `highest` are rewards.
     """
 
     rows: int = 0

@@ -41,7 +41,7 @@ class Grouping(msgspec.Struct, frozen=True):
     by_key    adjacent rows with equal keys form a group
     size      number of adjacent rows in a group; None groups by key, or not at all
     together  adjacent rows with equal keys, up to a limit, are scored together, because the failure
-              of a model concerns all of them, and because groups without signal are counted
+              of a model concerns all of them
     """
 
     by_key: bool = False

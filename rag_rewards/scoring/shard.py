@@ -91,7 +91,7 @@ def grouping_of(scorer: Scorer, options: ScoreOptions) -> Grouping:
     """Return the rows that belong to one shard."""
     if scorer.scope == "group":
         return Grouping(options.group_size is None, options.group_size)
-    return Grouping(together=True)
+    return Grouping(together=options.models.is_set)
 
 
 def score_shard(
