@@ -1,4 +1,4 @@
-"""The commands for TRL of docs/start-training.md and AGENTS.md, which train one step."""
+"""The section about TRL of docs/start-training.md, which trains one step."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from walkthrough import PAGE, commands, follow, lay_out
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "models"))
 from tiny_models import save
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -> None:
@@ -31,6 +29,7 @@ def test_the_commands_of_the_page_train_one_step(tmp_path: Path, shared: Path) -
 def test_the_commands_of_the_readme_train_on_rows_of_a_user(tmp_path: Path) -> None:
     readme = (PAGE.parents[1] / "README.md").read_text("utf-8")
     [block] = re.findall(r"^```sh trl\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    assert f"```sh trl\n{block}```" in (PAGE.parents[1] / "AGENTS.md").read_text("utf-8")
     init, start = block.splitlines()
     *_, small = commands("TRL")
     rivers = {"Paris": "Seine", "Lyon": "Rhone", "Rome": "Tiber"}
@@ -62,28 +61,3 @@ def test_the_trial_trains_a_tiny_model_with_different_rewards(tmp_path: Path) ->
     shares = re.findall(r"'frac_reward_zero_std': '([\d.]+)'", ran.stdout)
     assert all(float(share) < 0.8 for share in shares)
     assert set(re.findall(r"'arena/not_scored': '(.*?)'", ran.stdout)) == {"0"}
-
-
-def test_the_commands_for_own_columns_train_one_step(tmp_path: Path) -> None:
-    """Follow AGENTS.md with rows whose columns have other names."""
-    from tiny_models import save
-
-    text = (ROOT / "AGENTS.md").read_text("utf-8")
-    [block] = re.findall(r"^```sh trl\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    prepare, init, start = block.splitlines()
-    *_, small = commands("TRL")
-    rows = [
-        {
-            "query": f"Which river runs through city {i}?",
-            "contexts": [f"City {i} lies on the Seine.", "Lyon lies on the Rhône."],
-            "relevant": [1],
-            "gold": ["Seine", "the Seine"],
-        }
-        for i in range(4)
-    ]
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    save(tmp_path / "path" / "to" / "model")
-    for command in (prepare, init, f"{start} {small.removeprefix(start)}"):
-        ran = follow(command, tmp_path)
-        assert ran.returncode == 0, ran.stderr[-3000:]
-    assert "'arena/not_scored': '0'" in ran.stdout

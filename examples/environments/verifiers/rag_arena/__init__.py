@@ -17,7 +17,7 @@ class ArenaTask(vf.Task[RagData]):
 
 
 class ArenaConfig(vf.TasksetConfig):
-    data: Path = Path("train.jsonl")
+    data: Path = Path(__file__).with_name("train.jsonl")
     """The rows that `rag-rewards prepare -t verifiers` wrote."""
 
 
