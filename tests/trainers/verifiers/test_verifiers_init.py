@@ -153,6 +153,7 @@ class Handler(BaseHTTPRequestHandler):
             "owner": {"name": "someone"},
             "wheel_id": "w",
             "version_id": "v",
+            "success": True,
         }
         reply = "<relevance>1</relevance><analysis>It is.</analysis><answer>Lyon</answer>"
         choice = {"index": 0, "finish_reason": "stop"} | {
