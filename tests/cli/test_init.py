@@ -357,6 +357,23 @@ def test_the_server_of_nemo_gym(cli: Any, tmp_path: Path) -> None:
     script = (tmp_path / "run" / "train.sh").read_text()
     assert "loss_fn.reference_policy_kl_type=k2" in script
     assert '"data.train.data_path=$PWD/train.jsonl"' in script
+    assert "group_size" not in server
+
+
+@pytest.mark.parametrize(("recipe", "std_floor"), [("ctrl-rag", None), ("lear", 0.1)])
+def test_the_groups_of_nemo_gym(
+    cli: Any, tmp_path: Path, recipe: str, std_floor: float | None
+) -> None:
+    model = ("--model", "http://127.0.0.1:9", "--backend", "vllm")
+    cli("init", "nemo-gym", "-r", recipe, *model, "-o", tmp_path, code=0)
+    folder = tmp_path / "resources_servers" / "rag_rewards"
+    written = yaml.safe_load((folder / "configs" / "rag_rewards.yaml").read_text())
+    server = written["rag_rewards"]["resources_servers"]["rag_rewards"]
+    group = RECIPES[recipe].training.group.value
+    assert (server["group_size"], server.get("std_floor")) == (group, std_floor)
+    script = (tmp_path / "train.sh").read_text()
+    assert f"grpo.val_num_generations_per_prompt={group}" in script
+    assert f"grpo.normalize_rewards={'true' if std_floor is None else 'false'}" in script
 
 
 @pytest.mark.parametrize("trainer", ["slime", "nemo-gym"])

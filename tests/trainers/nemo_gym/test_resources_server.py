@@ -22,7 +22,9 @@ from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
 
 import rag_rewards as rr
 from rag_rewards.cli.init import check
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import BackendError, UsageError
+from rag_rewards.evidence.protocols import Models
+from rag_rewards.testing import TableJudge
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
@@ -145,6 +147,8 @@ def test_an_invalid_row_is_an_http_error_and_no_reward() -> None:
 def test_a_judge_without_a_reply_is_a_failure_and_then_an_error() -> None:
     judge = {"judge": "http://127.0.0.1:9/v1", "judge_model": "any"}
     server = new_server({"recipe": "truthrl", **judge})
+    down = TableJudge(lambda question: BackendError("no reply"))
+    server._verifier.scorer.models = Models(judge=down)
     client = TestClient(server.setup_webserver())
     reply = client.post("/verify", json=request(message("\\boxed{x}")))
     assert reply.status_code == 200
