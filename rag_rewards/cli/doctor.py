@@ -122,15 +122,12 @@ def _trainers() -> Iterator[CheckResult]:
             state = f"{version} is older than {trainer.since}"
             yield CheckResult("trainers", title, "problem", state, fix)
         else:
-            yield CheckResult("trainers", title, "ok", version + _tested(trainer, version))
-
-
-def _tested(trainer: Trainer, version: str) -> str:
-    """Return a remark about a version that the tests do not use."""
-    if not trainer.environment:
-        return " (the tests do not install it)"
-    is_tested = f"{version}.".startswith(f"{trainer.tested}.")
-    return "" if is_tested else f" (tests use {trainer.tested})"
+            tests = f"tests use {trainer.tested}"
+            if not trainer.environment:
+                tests = "the tests do not install it"
+            elif f"{version}.".startswith(f"{trainer.tested}."):
+                tests = ""
+            yield CheckResult("trainers", title, "ok", version + (tests and f" ({tests})"))
 
 
 def _in_use() -> list[Trainer]:
@@ -222,14 +219,9 @@ def _fix_of_extra(extra: str, gaps: list[Requirement]) -> str:
                 "start `vllm serve` in another environment, and use it with --model URL "
                 "--backend vllm"
             )
-        return f"{_title(package)} requires {own.name}{own.specifier}: {way}"
+        titles = {trainer.package: trainer.title for trainer in TRAINERS.values()}
+        return f"{titles.get(package, package)} requires {own.name}{own.specifier}: {way}"
     return f'pip install "rag-rewards[{extra}]"'
-
-
-def _title(package: str) -> str:
-    """Return the title of a trainer, or else the name of its package."""
-    titles = {trainer.package: trainer.title for trainer in TRAINERS.values()}
-    return titles.get(package, package)
 
 
 def _excludes(own: Requirement, wanted: Requirement) -> bool:

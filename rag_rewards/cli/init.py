@@ -96,11 +96,7 @@ def init(
     options = models.options(recipe.models)
     start = start_of(recipe.spec(), options, trained, rows, validation, dump, weights, changes)
     files = {"data": data, "validation": validation}
-    raw = {name: path for name, path in files.items() if path and _prompt(path) == ""}
-    if raw:
-        start = _with_prompts(trainer, start, raw, columns, folder)
-    elif columns is not None:
-        raise OptionError("{columns} is for rows without prompts in {data}: leave it out")
+    start = _with_prompts(trainer, start, files, columns, folder)
     for path in write(trainer, start, folder):
         print(path)
     if start.spec.hardened:
@@ -112,22 +108,30 @@ def init(
 
 
 def _with_prompts(
-    trainer: str, start: Start, raw: Mapping[str, str], columns: str | None, folder: Path
+    trainer: str,
+    start: Start,
+    files: Mapping[str, str | None],
+    columns: str | None,
+    folder: Path,
 ) -> Start:
-    """Prepare rows without prompts in the folder of the script.
+    """Prepare the files of rows without prompts in the folder of the script.
 
     Where a recipe needs supporting documents and a row names none, they are the documents that
     contain an answer.
     """
+    raw = {name: path for name, path in files.items() if path and _prompt(path) == ""}
+    if not raw and columns is not None:
+        raise OptionError("{columns} is for rows without prompts in {data}: leave it out")
+    if not raw:
+        return start
+    if trainer not in TRAINERS or start.spec.stages:
+        command = "prepare rows" if trainer in TRAINERS else "select"
+        first = next(iter(raw.values()))
+        raise UsageError(f"{first} has no prompts: write them with `rag-rewards {command}`")
     from rag_rewards.cli.prepare import summary  # takes time to import
     from rag_rewards.preparation.options import PrepareOptions
     from rag_rewards.preparation.prepare import prepare
 
-    first = next(iter(raw.values()))
-    if trainer not in TRAINERS:
-        raise UsageError(f"{first} has no prompts: write them with `rag-rewards select`")
-    if start.spec.stages:
-        raise UsageError(f"{first} has no prompts: write them with `rag-rewards prepare rows`")
     _new_files(trainer, start, folder)
     own = start.for_trainer(TRAINERS[trainer])
     facts = own.reward.recipes[-1].facts

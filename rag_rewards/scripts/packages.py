@@ -72,15 +72,12 @@ def missing(trainer: Trainer) -> list[Requirement]:
     if installed_version(trainer.package) is None:
         return []
     lines = {line.name: line for line, is_engine in _requirements(trainer.package) if not is_engine}
+    others = {
+        line.name: line for line in map(Requirement, metadata.requires(trainer.package) or ())
+    }
     for name in trainer.imports:
-        lines.setdefault(name, _in_extras(trainer.package, name))
+        lines.setdefault(name, others.get(name, Requirement(name)))
     return [line for name, line in lines.items() if installed_version(name) is None]
-
-
-def _in_extras(package: str, name: str) -> Requirement:
-    """Return the versions of a package that an extra of a trainer accepts, or any version."""
-    lines = map(Requirement, metadata.requires(package) or ())
-    return next((line for line in lines if line.name == name), Requirement(name))
 
 
 def install_command(requirements: Iterable[Requirement]) -> str:

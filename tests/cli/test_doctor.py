@@ -30,6 +30,13 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return versions
 
 
+def only(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
+    """Pretend that only these packages are installed."""
+    for module in (doctor, packages):
+        monkeypatch.setattr(module, "installed_version", versions.get)
+    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+
+
 def test_table_and_json(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     real = examine()
     monkeypatch.setattr(doctor, "examine", lambda: real)
@@ -215,9 +222,7 @@ def test_versions_that_a_trainer_does_not_accept(
     fix: str,
 ) -> None:
     found = {"verl": "0.9.1", "torch": "2.13.0", "ray": "2.60.0", **IMPORTS, **versions}
-    for module in (doctor, packages):
-        monkeypatch.setattr(module, "installed_version", found.get)
-    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    only(monkeypatch, found)
     result = result_of(examine(), "verl packages")
     assert result.state == state
     assert message in result.message
@@ -228,9 +233,7 @@ def test_packages_that_a_training_imports(
     monkeypatch: pytest.MonkeyPatch, verl_metadata: None
 ) -> None:
     found = {"verl": "0.9.1", "transformers": "5.9.0", "uvicorn": "0.54.0"}
-    for module in (doctor, packages):
-        monkeypatch.setattr(module, "installed_version", found.get)
-    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    only(monkeypatch, found)
     result = result_of(examine(), "verl packages")
     assert result.state == "problem"
     names = "ray, TransferQueue, cachetools, fastapi"
@@ -253,9 +256,7 @@ def test_the_environment_of_the_tests_is_accepted(
     }
     versions[trainer.package] = trainer.tested
     monkeypatch.setattr(metadata, "requires", lambda n: ["a>=2"] if n == trainer.package else [])
-    for module in (doctor, packages):
-        monkeypatch.setattr(module, "installed_version", versions.get)
-    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    only(monkeypatch, versions)
     monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: ())
     result = result_of(examine(), f"{trainer.title} packages")
     assert result.state == "absent"
@@ -287,9 +288,7 @@ def test_a_trainer_whose_version_another_package_fixes(
     """An upgrade of TRL would break Axolotl 0.18.0, which the tests of its page use."""
     found = {dependent: "0.18.0", "trl": "1.8.0"}
     monkeypatch.setattr(metadata, "requires", lambda n: [line] if n == dependent else [])
-    for module in (doctor, packages):
-        monkeypatch.setattr(module, "installed_version", found.get)
-    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    only(monkeypatch, found)
     results = examine()
     result = result_of(results, "TRL")
     assert (result.state, result.fix) == ("ok", "")
@@ -322,9 +321,7 @@ def test_a_trainer_that_excludes_the_extra_vllm(
     monkeypatch: pytest.MonkeyPatch, verl_metadata: None
 ) -> None:
     found = {"verl": "0.9.1", "vllm": "0.24.0"}
-    for module in (doctor, packages):
-        monkeypatch.setattr(module, "installed_version", found.get)
-    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    only(monkeypatch, found)
     result = result_of(examine(), "vllm")
     assert result.state == "absent"
     assert result.message == "vllm 0.24.0, required >=0.32"
@@ -349,9 +346,7 @@ def test_a_trainer_that_another_one_requires(monkeypatch: pytest.MonkeyPatch) ->
     lines = {"ms-swift": ["trl<1.0,>=0.15"], "trl": ['vllm<0.13.0; extra == "vllm"']}
     real = metadata.requires
     monkeypatch.setattr(metadata, "requires", lambda name: lines.get(name) or real(name))
-    for module in (doctor, packages):
-        monkeypatch.setattr(module, "installed_version", found.get)
-    monkeypatch.setattr(doctor, "run_isolated", lambda code: ({"gpus": []}, ""))
+    only(monkeypatch, found)
     results = examine()
     assert result_of(results, "TRL").state == "ok"
     assert "a requirement of ms-swift" in result_of(results, "TRL").message
