@@ -46,6 +46,8 @@ def prompt(row: dict) -> dict:
 
 if __name__ == "__main__":
     parser = TrlParser((ScriptArguments, GRPOConfig, ModelConfig))
+    # TRL counts the results of searches too. Its default, 512 tokens, would drop most of them.
+    parser.set_defaults(max_completion_length=4096, max_tool_calling_iterations=3)
     data, args, model = parser.parse_args_and_config()
     rows = load_dataset(data.dataset_name, split=data.dataset_train_split).map(prompt)
     reward = RagReward("search-r1", columns={"answers": "golden_answers"})

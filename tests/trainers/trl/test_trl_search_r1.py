@@ -18,6 +18,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from test_trl_search_script import CALL, CORPUS, SMALL
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples" / "search_r1_trl.py"
+PAGES = [f"{each['text']}{' Words of a page.' * 20}" for each in CORPUS]
+"""Results that are longer than the 512 tokens of TRL's default, as three pages of a corpus are."""
 
 
 class Retriever(BaseHTTPRequestHandler):
@@ -28,7 +30,7 @@ class Retriever(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.requests.append((self.path, body))
-        pages = [{"id": each["id"], "contents": each["text"]} for each in CORPUS]
+        pages = [{"id": str(i), "contents": text} for i, text in enumerate(PAGES)]
         found = [{"document": page, "score": 0.5} for page in pages[: body["topk"]]]
         reply = json.dumps({"result": [found for _ in body["queries"]]}).encode()
         self.send_response(200)
@@ -81,4 +83,5 @@ def test_the_script_trains_a_step(tmp_path: Path, monkeypatch: Any, server: Any)
     [logged] = [entry for entry in trainers[0].state.log_history if "reward" in entry]
     assert logged["reward"] == 0.5  # of 1 and 0
     searched, _ = trainers[0].reward_funcs[0].last_rollouts
-    assert [page.text for page in searched.steps()[0].results] == [each["text"] for each in CORPUS]
+    assert [page.text for page in searched.steps()[0].results] == PAGES
+    assert trainers[0].max_tool_calling_iterations == 3

@@ -23,8 +23,7 @@ CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "river of Lyon"}}
 SMALL = [
     *("--use_cpu", "--bf16", "False", "--max_steps", "1", "--save_strategy", "no"),
     *("--gradient_accumulation_steps", "1", "--report_to", "none", "--disable_tqdm", "True"),
-    *("--per_device_train_batch_size", "2", "--num_generations", "2"),
-    *("--max_completion_length", "2000", "--logging_steps", "1"),
+    *("--per_device_train_batch_size", "2", "--num_generations", "2", "--logging_steps", "1"),
 ]
 
 
