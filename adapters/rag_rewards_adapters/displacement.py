@@ -5,14 +5,14 @@ can fall at the same time, because they have most of their tokens in common. The
 step samples do not show this, because they come from the policy of that step. The monitor keeps
 right responses of the first steps, and the policy of later steps scores them again.
 
-For N kept responses y_i with T_i own tokens, sampled by the policy π_i for the prompts x_i, the
+For N kept responses y_i with T_i tokens of the policy, sampled by π_i for the prompts x_i, the
 displacement under the current policy π is, in nats per token:
 
     Δ(π) = 1/N Σ_i 1/T_i Σ_t [log π(y_it | x_i, y_i,<t) − log π_i(y_it | x_i, y_i,<t)]
 
 Sources: Razin et al. 2024 (arXiv 2410.08847), who define likelihood displacement as
 log π(y⁺|x) < log π_0(y⁺|x); Deng et al. 2025 (arXiv 2512.04220), who find it in GRPO for search
-agents before training collapses. They compare sums over the own tokens. The mean over the tokens is
+agents before training collapses. They compare sums over the tokens. The mean over the tokens is
 used here, so that long responses do not outweigh short ones.
 """
 
@@ -44,7 +44,7 @@ papers state no threshold.
 
 @dataclass(frozen=True)
 class RightResponse:
-    """A right response, as token ids. `mask` is 1 for the own tokens of the policy."""
+    """A right response, as token ids. `mask` is 1 for the tokens of the policy."""
 
     prompt: TokenIds
     response: TokenIds
@@ -59,7 +59,7 @@ class RightResponse:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The mean log-probability of the own tokens of a kept response, and its change, in nats."""
+    """The mean log-probability of the tokens of a kept response, and its change, in nats."""
 
     logprob: float
     change: float
@@ -174,7 +174,7 @@ def right_positions(scores: Sequence[Score | None]) -> list[int]:
 async def _mean_logprobs(
     policy: Policy, responses: Sequence[RightResponse]
 ) -> dict[RightResponse, float]:
-    """Return the mean log-probability of the own tokens of each response that can be scored."""
+    """Return the mean log-probability of the tokens of each response that can be scored."""
     requests = [ScoreRequest((each.prompt,), (each.response,)) for each in responses]
     answers: Sequence[ScoreAnswer | Exception]
     try:

@@ -2,7 +2,7 @@
 
     from rag_rewards_adapters.openenv import RagRubric
 
-    rubric = RagRubric("search-r1", settings={"dialect": "tools"})    # in an own environment
+    rubric = RagRubric("search-r1", settings={"dialect": "tools"})    # in your own environment
 
 `SearchEnvironment` is an environment with such a rubric, `SearchClient` its client, and
 `ScoredSearchTools` its tools in TRL's GRPOTrainer. `rag-rewards init openenv` writes the folder of

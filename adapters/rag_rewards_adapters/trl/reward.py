@@ -69,8 +69,8 @@ class RagReward(TrainerReward[Batch]):
     columns          row field → column of the data set, where names differ
     response_prefix  the tag that the prompt opens; `bind` finds it in the chat template
     group_size       completions per prompt; `bind` reads it from the trainer
-    displacement_every  score right responses of the first steps again every so many steps, and log
-                     their log-probability (see `displacement`); 0 for never
+    displacement_every  number of steps between two measurements of likelihood displacement (see
+                     `displacement`); 0 disables them
     std_floor        return (R − mean)/max(std, floor) within the group, the advantage of LEAR;
                      the trainer must not scale again (scale_rewards="none")
     patience         number of consecutive batches before the error is raised: those in which a
