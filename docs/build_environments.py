@@ -17,6 +17,8 @@ from code_blocks import ROOT, blocks
 FOLDER = ROOT / "examples" / "environments"
 GENERATED = ("verifiers", "nemo_gym")
 """The folders without a file that is written by hand."""
+SEARCH_ENGINE = "openenv/server/search.py"
+"""The file whose `CORPUS` is written by hand."""
 
 
 def files() -> dict[str, str]:
@@ -30,10 +32,9 @@ def files() -> dict[str, str]:
             subprocess.run(words, cwd=folder, check=True, capture_output=True)  # noqa: S603
         paths = [path for part in folder.glob("*/") for path in part.rglob("*") if path.is_file()]
         return {
-            path.relative_to(folder).as_posix(): path.read_text("utf-8").replace(f"{folder}/", "")
+            path.relative_to(folder).as_posix(): path.read_text("utf-8")
             for path in sorted(paths)
-            if not path.is_relative_to(folder / "examples")
-            and not path.name.endswith((".card.md", ".dropped.jsonl"))
+            if not path.is_relative_to(folder / "examples") and path != folder / SEARCH_ENGINE
         }
 
 

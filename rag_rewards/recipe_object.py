@@ -425,7 +425,7 @@ def custom(
     # The recipes come first, so that `arena-2` and `arena-2/format` are of the same recipe.
     names = _names(_distinct((*(() if chosen else inner), *parts)))
     named = [
-        part if part.name == (name := names[id(part)]) else Mean((part,), label=name)
+        part if part.name == (label := names[id(part)]) else Mean((part,), label=label)
         for part in _distinct(parts)
     ]
     if not chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +25,15 @@ from rag_rewards.cli.options import (
 from rag_rewards.cli.output import print_messages
 from rag_rewards.errors import OptionError, UsageError
 from rag_rewards.scoring.rollout_dump import DumpOptions
-from rag_rewards.scripts import SCRIPTS, check_code, check_name, package_of, write_files
+from rag_rewards.scripts import (
+    PUBLISHED,
+    SCRIPTS,
+    check_code,
+    check_name,
+    package_of,
+    rows_folder,
+    write_files,
+)
 from rag_rewards.scripts.packages import installed_version, run_isolated
 from rag_rewards.scripts.start import Start, start_of, weights_of
 from rag_rewards.trainers import TRAINERS
@@ -41,9 +50,11 @@ TRAINER = (
 
 
 COLUMNS = (
-    "Read fields of rows without prompts from columns of other names, as in "
+    "Prepare the rows of --data, and read their fields from columns of other names, as in "
     "`question=user_input,answers=reference,documents=contexts`."
 )
+_NAMES = {"data": "train", "validation": "validation"}
+"""The names of the files with rows in the folder of a script, without their suffix."""
 
 
 def init(
@@ -73,8 +84,9 @@ def init(
         Train this model: a folder, or its name on a model hub.
     data
         Train on this file, which `rag-rewards prepare` wrote (sft and dpo: `rag-rewards select`).
-        Rows of your own without prompts are prepared in the folder of the script. The default is
-        train.parquet for verl and train.jsonl for the other trainers.
+        Rows of your own without prompts are prepared in the folder of the script. verifiers,
+        openenv and nemo-gym get a copy of the file there. The default is train.parquet for verl and
+        train.jsonl for the other trainers.
     validation
         Validate on this file.
     folder
@@ -97,10 +109,12 @@ def init(
     start = start_of(recipe.spec(), options, trained, rows, validation, dump, weights, changes)
     files = {"data": data, "validation": validation}
     start = _with_prompts(trainer, start, files, columns, folder)
-    for path in write(trainer, start, folder):
-        print(path)
+    start, copies = _with_rows(trainer, start, folder)
+    print(*write(trainer, start, folder), *copies, sep="\n")
+    for copy, source in copies.items():
+        shutil.copyfile(source, copy)
     if start.spec.hardened:
-        print_messages(_other_prompts(start, filter(None, files.values())))
+        print_messages(_other_prompts(trainer, start, filter(None, files.values())))
     if fault := check(trainer, folder):
         print(f"the installed {trainer} does not accept: {fault}", file=sys.stderr)
         return 1
@@ -114,14 +128,18 @@ def _with_prompts(
     columns: str | None,
     folder: Path,
 ) -> Start:
-    """Prepare the files of rows without prompts in the folder of the script.
+    """Prepare the files of rows without prompts, or of rows with `columns`, for the script.
 
     Where a recipe needs supporting documents and a row names none, they are the documents that
     contain an answer.
     """
-    raw = {name: path for name, path in files.items() if path and _prompt(path) == ""}
-    if not raw and columns is not None:
-        raise OptionError("{columns} is for rows without prompts in {data}: leave it out")
+    given = {name: path for name, path in files.items() if path}
+    if columns is not None and not given:
+        raise OptionError("{columns} is for the rows of {data}: set {data}")
+    if columns is None:
+        raw = {name: path for name, path in given.items() if _prompt(trainer, path) == ""}
+    else:
+        raw = given
     if not raw:
         return start
     if trainer not in TRAINERS or start.spec.stages:
@@ -129,18 +147,21 @@ def _with_prompts(
         first = next(iter(raw.values()))
         raise UsageError(f"{first} has no prompts: write them with `rag-rewards {command}`")
     from rag_rewards.cli.prepare import summary  # takes time to import
+    from rag_rewards.datasets.records import Records
     from rag_rewards.preparation.options import PrepareOptions
     from rag_rewards.preparation.prepare import prepare
 
     _new_files(trainer, start, folder)
     own = start.for_trainer(TRAINERS[trainer])
     facts = own.reward.recipes[-1].facts
-    names = {"data": "train", "validation": "validation"}
-    prepared = {name: folder / f"{names[name]}.{TRAINERS[trainer].suffix}" for name in raw}
-    for name, output in prepared.items():
+    outputs = {name: _row_file(trainer, start, folder, name) for name in raw}
+    for name, output in outputs.items():
+        with Records(raw[name]):
+            pass  # raises UsageError before a folder is made
         if output.exists():
             raise UsageError(f"{output} already exists: choose another folder with -o")
-        folder.mkdir(parents=True, exist_ok=True)
+    for name, output in outputs.items():
+        output.parent.mkdir(parents=True, exist_ok=True)
         options = PrepareOptions(
             "rows",
             raw[name],
@@ -151,14 +172,45 @@ def _with_prompts(
             hardened=start.spec.hardened,
             prompt=own.dialect if own.searches and own.dialect in facts.prompts else None,
             find_answers="supporting" in facts.fields,
+            reports=f"{folder.resolve()}-{output.name}" if trainer in PUBLISHED else None,
         )
         print_messages(summary(options, prepare(options)))
     if "supporting" in facts.fields:
         print_messages(
             ["where a row has no `supporting`, the documents that contain an answer support it"]
         )
-    paths: dict[str, Any] = {name: str(path.resolve()) for name, path in prepared.items()}
+    paths: dict[str, Any] = {name: str(path.resolve()) for name, path in outputs.items()}
     return replace(start, **paths)
+
+
+def _row_file(trainer: str, start: Start, folder: Path, name: str) -> Path:
+    """Return the file in the folder of the script with the rows of the option `name`."""
+    suffix = TRAINERS[trainer].suffix if trainer in TRAINERS else "jsonl"
+    return folder / rows_folder(trainer, start) / f"{_NAMES[name]}.{suffix}"
+
+
+def _with_rows(trainer: str, start: Start, folder: Path) -> tuple[Start, dict[Path, Path]]:
+    """Return the start with paths of rows inside a published folder, and the files to copy there.
+
+    The files to copy are by the path of the copy. Raises UsageError if a copy already exists, and
+    for a file that is not JSON lines.
+    """
+    names: dict[str, Any] = {}
+    copies: dict[Path, Path] = {}
+    for name in _NAMES if trainer in PUBLISHED else ():
+        path = getattr(start, name)
+        if path is None or not isfile(path):
+            continue
+        copy, source = _row_file(trainer, start, folder, name), Path(path).resolve()
+        if source.is_relative_to(copy.parent.resolve()):
+            names[name] = source.relative_to(copy.parent.resolve()).as_posix()
+            continue
+        if source.suffix != ".jsonl":
+            raise UsageError(f"{path} is not a .jsonl file, which {trainer} reads: convert it")
+        if copy.exists():
+            raise UsageError(f"{copy} already exists: choose another folder with -o")
+        names[name], copies[copy] = copy.name, source
+    return replace(start, **names), copies
 
 
 def _write_trial(
@@ -195,12 +247,16 @@ def _new_files(trainer: str, start: Start, folder: Path) -> dict[Path, str]:
     return files
 
 
-_PROMPTS = ("prompt", "messages", "input", "responses_create_params")
-"""The fields with the prompt in the rows of `rag-rewards prepare` and `rag-rewards select`."""
+_PROMPTS = {"ms-swift": "messages", "openrlhf": "input", "nemo-gym": "responses_create_params"}
+"""The field with the prompt, by the form of the rows of a trainer, where it is not `prompt`."""
 
 
-def _prompt(path: str) -> str | None:
-    """Return the prompt of the first row of a file, "" if it has none, None without a row."""
+def _prompt(trainer: str, path: str) -> str | None:
+    """Return the prompt of the first row of a file, "" if it has none, None without a row.
+
+    A text in a column such as `prompt` is a question: `rag-rewards prepare` writes messages. Rows
+    for sft and dpo may have prompts of any type.
+    """
     from rag_rewards.datasets.records import Records  # takes time to import
 
     if not isfile(path):
@@ -209,10 +265,16 @@ def _prompt(path: str) -> str | None:
         _, row = next(iter(records), (0, None))
     if not isinstance(row, Mapping):
         return None
-    return "".join(str(row[name]) for name in _PROMPTS if name in row)
+    if trainer not in TRAINERS:
+        return str(row.get("prompt") or row.get("messages") or "")
+    prompt = row.get(_PROMPTS.get(TRAINERS[trainer].rows, "prompt"))
+    if isinstance(prompt, Mapping):
+        prompt = prompt.get("input")  # of the Responses API
+    is_chat = isinstance(prompt, list) and all(isinstance(each, Mapping) for each in prompt)
+    return str(prompt) if prompt and is_chat else ""
 
 
-def _other_prompts(start: Start, paths: Iterable[str]) -> Iterator[str]:
+def _other_prompts(trainer: str, start: Start, paths: Iterable[str]) -> Iterator[str]:
     """Describe the files whose prompts do not request the answer as the hardened profile reads it.
 
     Only the first prompt of a file is read.
@@ -220,7 +282,7 @@ def _other_prompts(start: Start, paths: Iterable[str]) -> Iterator[str]:
     form = start.reward.recipes[-1].output_form
     part = form.answer_part("the hardened profile")
     for path in paths:
-        if (prompt := _prompt(path)) and form.answer_mark not in prompt:
+        if (prompt := _prompt(trainer, path)) and form.answer_mark not in prompt:
             yield (
                 f"the prompts of {path} do not request the {part}: write them with "
                 "`rag-rewards prepare --hardened`"

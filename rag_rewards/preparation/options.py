@@ -119,6 +119,9 @@ class PrepareOptions(OutputOptions, SubsetOptions, DocumentOptions, PromptOption
     """Columns of fields that have another name, as in `ColumnMap`. Only for the data set rows."""
     hardened: bool = False
     """Prepare for the hardened profile of the recipe, whose prompts request the answer section."""
+    reports: str | None = None
+    """Path of the data card and of the list of dropped rows, without their suffixes. The default is
+    `output`."""
 
     def __post_init__(self) -> None:
         if self.trainer not in FORMS:
@@ -196,12 +199,12 @@ class PrepareOptions(OutputOptions, SubsetOptions, DocumentOptions, PromptOption
     @property
     def card(self) -> str:
         """Path of the data card."""
-        return f"{self.output}.card.md"
+        return f"{self.reports or self.output}.card.md"
 
     @property
     def dropped(self) -> str:
         """Path of the list of the rows that were left out."""
-        return f"{self.output}.dropped.jsonl"
+        return f"{self.reports or self.output}.dropped.jsonl"
 
     @property
     def subset(self) -> Preset | None:

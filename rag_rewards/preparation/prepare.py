@@ -329,7 +329,7 @@ def _complete_result(options: PrepareOptions) -> PrepareResult | None:
 def _signature(options: PrepareOptions) -> str:
     """Return one line that identifies everything that affects the rows."""
     unsigned = {"source", "output", "progress", "resume", "noise_from"}
-    unsigned.add("document_pool")
+    unsigned |= {"document_pool", "reports"}
     settings = {name: value for name, value in asdict(options).items() if name not in unsigned}
     if options.prompt_template is not None:
         settings["prompt_template"] = sha256(options.prompt_template)

@@ -18,6 +18,13 @@ BASELINES = {"sft": "SFT", "dpo": "DPO"}
 """The methods for the baselines of a recipe, whose script is one of TRL."""
 SCRIPTS = (*(name for name in TRAINERS if name not in WITHOUT_SCRIPT), *BASELINES)
 """The trainers and methods for which there is a script."""
+PUBLISHED = ("verifiers", "openenv", "nemo-gym")
+"""The trainers whose scripts are a folder to publish: it contains its rows."""
+
+
+def rows_folder(name: str, start: Start) -> str:
+    """Return the folder of the rows inside the folder of a script, "" for the folder itself."""
+    return start.module if name == "verifiers" else ""
 
 
 def write_files(name: str, start: Start) -> dict[str, str]:

@@ -279,13 +279,6 @@ class Start:
         return options
 
     @property
-    def rows(self) -> str:
-        """The text of the data file, "" if it does not exist yet."""
-        path = Path(self.data)
-        is_text = path.suffix == ".jsonl" and path.is_file()
-        return path.read_text("utf-8").rstrip("\n") if is_text else ""
-
-    @property
     def needs_judge(self) -> bool:
         """Whether the reward needs a judge."""
         return self.needs("judge")

@@ -20,7 +20,7 @@ from rag_rewards.loading import import_object
 from rag_rewards.recipe_object import custom
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.sample import models_needed
-from rag_rewards.scripts import BASELINES, SCRIPTS, model_types
+from rag_rewards.scripts import BASELINES, PUBLISHED, SCRIPTS, model_types
 from rag_rewards.tiny_world.model import CHECKPOINT
 from rag_rewards.tiny_world.trial import FORMS
 from rag_rewards.trainers import TRAINERS
@@ -652,7 +652,7 @@ def test_existing_paths_are_absolute(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "Which river?"}')
+    (tmp_path / "rows.jsonl").write_text('{"input": [{"role": "user", "content": "Which?"}]}')
     (tmp_path / "some model").mkdir()
     arguments = ["--data", "rows.jsonl", "--validation", "later.jsonl", "--policy", "some model"]
     cli("init", "openrlhf", "-r", "lear", *arguments, "-o", "run", code=0)
@@ -758,8 +758,12 @@ def test_a_trial_has_a_tiny_model_and_its_rows(cli: Any, tmp_path: Path, trainer
     scripts = [path for path in files_of(folder) if path.suffix in (".py", ".sh", ".yaml", ".toml")]
     text = "\n".join(path.read_text("utf-8") for path in scripts)
     assert str(folder / "model") in text
-    copies = [path for path in files_of(folder) if path.name == data.name and path != data]
-    assert str(data) in text or [path.read_bytes() for path in copies] == [rows]
+    if trainer in PUBLISHED:
+        copies = [path for path in files_of(folder) if path.name == data.name]
+        assert {path.read_bytes() for path in copies} == {rows}
+        assert str(data) not in text
+    else:
+        assert str(data) in text
     assert "path/to/model" not in text
     again = cli("init", trainer, "-r", "arena", "--tiny", "-o", folder, code=2).err
     assert "already exists" in again
@@ -857,8 +861,62 @@ def test_rows_of_a_user_are_prepared(
         assert str(folder / name) in script
     assert "already exists" in cli(*arguments, "--columns", OPTION, code=2).err
     again = ("init", trainer, "-r", recipe, "--data", expected, "-o", tmp_path / "b")
-    assert "leave it out" in cli(*again, "--columns", OPTION, code=2).err
     assert not cli(*again, code=0).err
+
+
+PROMPTS = {"trl": "prompt", "verl": "input", "ms-swift": "messages", "nemo-gym": "prompt"}
+"""By trainer: a column with the question that has the name of a prompt."""
+
+
+@pytest.mark.parametrize(("trainer", "column"), PROMPTS.items())
+def test_a_question_in_a_column_of_prompts(
+    cli: Any, write: Any, tmp_path: Path, trainer: str, column: str
+) -> None:
+    if trainer == "verl":
+        pytest.importorskip("pyarrow")
+    rows = write([{column: OWN["query"], "contexts": OWN["contexts"], "gold": OWN["gold"]}])
+    arguments = ("init", trainer, "-r", "arena", "--data", rows, "-o", tmp_path / "run")
+    error = cli(*arguments, code=2).err
+    assert "question: missing" in error
+    assert "Pass --columns" in error
+    columns = f"question={column},answers=gold,documents=contexts"
+    result = cli(*arguments, "--columns", columns, code=0)
+    assert "1 of 1 rows" in result.err
+    data = tmp_path / "run" / f"train.{TRAINERS[trainer].suffix}"
+    assert b"<references>" in data.read_bytes()
+    absent = cli(*arguments[:-1], tmp_path / "b", "--columns", "id=a", "--validation", "no.jsonl")
+    assert "cannot read no.jsonl: No such file or directory" in absent.err
+    assert not (tmp_path / "b").exists()
+    without = ("init", trainer, "-r", "arena", "-o", tmp_path / "b", "--columns", columns)
+    assert "set --data" in cli(*without, code=2).err
+
+
+@pytest.mark.parametrize("trainer", PUBLISHED)
+def test_a_published_folder_contains_its_rows_once_and_no_path(
+    cli: Any, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("init", trainer, "-r", "arena", "-o")
+    own = ("--columns", OPTION, "--data", write([OWN, {**OWN, "contexts": []}]))
+    cli(*arguments, "own", *own, code=0)
+    assert sorted(path.name for path in tmp_path.glob("own-*")) == [
+        "own-train.jsonl.card.md",
+        "own-train.jsonl.dropped.jsonl",
+    ]
+    [rows] = (tmp_path / "own").rglob("*.jsonl")
+    (tmp_path / "train.jsonl").write_bytes(rows.read_bytes())
+    cli(*arguments, "default", code=0)  # reads train.jsonl of the current folder
+    cli(*arguments, "given", "--data", "train.jsonl", code=0)
+    expected = {path.relative_to("own"): path.read_text() for path in files_of(Path("own"))}
+    for folder in ("default", "given"):
+        files = {path.relative_to(folder): path.read_text() for path in files_of(Path(folder))}
+        assert files == expected
+    assert str(tmp_path) not in "".join(expected.values())
+    again = cli(*arguments, "given", "--data", "train.jsonl", code=2)
+    assert "already exists" in again.err
+    (tmp_path / "rows.json").write_text("[]")
+    assert "convert it" in cli(*arguments, "b", "--data", "rows.json", code=2).err
+    assert not (tmp_path / "b").exists()
 
 
 def test_rows_of_a_user_that_init_does_not_prepare(cli: Any, write: Any, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ ln -sfn "$PWD/resources_servers/rag_rewards" "$NEMO_RL/3rdparty/Gym-workspace/Gy
 
 settings=(
     # your setup
-    policy.model_name=path/to/model
-    "data.train.data_path=$PWD/rows.jsonl"
-    "data.validation.data_path=$PWD/rows.jsonl"
+    policy.model_name=Qwen/Qwen2.5-3B-Instruct
+    "data.train.data_path=$PWD/train.jsonl"
+    "data.validation.data_path=$PWD/train.jsonl"
     # your setup: without a validation file, no validation
     grpo.val_period=0
     grpo.val_at_start=false

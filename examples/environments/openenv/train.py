@@ -60,7 +60,7 @@ if __name__ == "__main__":
     rows = load_dataset("json", data_files=str(FOLDER / "train.jsonl"), split="train")
     prompts = rows.select_columns("prompt").add_column("index", list(range(len(rows))))
     trainer = GRPOTrainer(
-        "path/to/model",
+        "Qwen/Qwen2.5-3B-Instruct",
         args=parser.parse_args_into_dataclasses()[0],
         train_dataset=prompts,
         environment_factory=Search,

@@ -297,9 +297,9 @@ def test_the_page(tmp_path: Path, shared: Path) -> None:
     folder = tmp_path / "run" / "resources_servers" / "rag_rewards"
     written = yaml.safe_load((folder / "configs" / "rag_rewards.yaml").read_text())
     agent = written["rag_rewards_simple_agent"]["responses_api_agents"]["simple_agent"]
-    rows = tmp_path / "train.jsonl"
+    rows = tmp_path / "run" / "train.jsonl"
     [data] = [DatasetConfig.model_validate(data) for data in agent["datasets"]]
-    assert data.jsonl_fpath == str(rows)
+    assert data.jsonl_fpath == "train.jsonl"  # in the folder `run`
     config = RolloutCollectionConfig(input_jsonl_fpath=str(rows), output_jsonl_fpath="o.jsonl")
     row, _ = RolloutCollectionHelper()._preprocess_rows_from_config(config)
     server = new_server(written[SERVER]["resources_servers"][SERVER]["reward"])

@@ -41,7 +41,7 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: Any) -> None:
         with pytest.raises(SystemExit) as ended:
             main(shlex.split(command)[1:])
         assert not ended.value.code
-    [row] = map(json.loads, Path("rows.jsonl").read_text().splitlines())
+    [row] = map(json.loads, Path("run/train.jsonl").read_text().splitlines())
     assert "call the search tool" in row["prompt"][0]["content"]
 
 
