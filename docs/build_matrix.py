@@ -96,8 +96,11 @@ CELLS: dict[str, dict[str, Cell]] = {
         "floor": _setting("`std_floor=0.1` and `--disable-grpo-std-normalization`", std_floor=0.1)
     },
     "nemo-gym": {
-        "likelihood of a group": _setting("`group_size=N`, `model=URL`, `backend=vllm`"),
-        "judge of a group": _setting(f"`group_size=N`, {_JUDGE.text}", **JUDGE),
+        kind: replace(cell, text=f"`group_size=N`, {cell.text}")
+        for kind, cell in DEFAULTS.items()
+        if cell.state == "setting"
+    }
+    | {
         "floor": _setting(
             "`std_floor=0.1`, `group_size=N` and `grpo.normalize_rewards=false`", std_floor=0.1
         ),

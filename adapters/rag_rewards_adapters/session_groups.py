@@ -158,8 +158,8 @@ class SessionGroups(Generic[T, R]):
     opens another group. So does a session whose id the group already has, because a trainer can
     have the same prompt twice.
 
-    limit  the number of sessions that may wait. If there are more, a group of the prompt that waits
-           longest fails
+    limit  the number of sessions that may wait in open groups. If there are more, a group of the
+           prompt that waits longest fails
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -176,16 +176,15 @@ class SessionGroups(Generic[T, R]):
     ) -> R:
         """Run a session in the group of its prompt. A group is removed after its last session."""
         group = self._group_of(prompt, session, new_group)
-        self.waiting += 1
         try:
             place = group.join(session)
+            self.waiting += 1
             if group.is_full:
                 self._close(prompt, group)
             elif self.limit is not None and self.waiting > self.limit:
                 self._fail_oldest()
             return await group.run(place, work)
         finally:
-            self.waiting -= 1
             self._remove_if_finished(prompt, group)
 
     def _group_of(
@@ -208,6 +207,7 @@ class SessionGroups(Generic[T, R]):
         self, prompt: str, group: SessionGroup[T, R], error: GroupError | None = None
     ) -> None:
         group.close(error)
+        self.waiting -= len(group.sessions)
         if group.deadline is not None:
             self._remove(prompt, group)
         self._remove_if_finished(prompt, group)

@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import pytest
+from rag_rewards_adapters import nemo_gym
 from rag_rewards_adapters.nemo_gym import (
     EVIDENCE,
     RETRIEVER_ERROR,
@@ -208,7 +209,7 @@ def test_the_rollouts_of_prompts_are_scored_together_in_any_order() -> None:
 
 def test_a_request_that_is_sent_again_joins_no_other_group() -> None:
     """NeMo Gym sends it again after a lost connection, whose handler may be cancelled."""
-    verifier = of_groups()
+    verifier = of_groups(group_deadline=5.0)
 
     async def scenario() -> list[Any]:
         first = asyncio.ensure_future(verifier.verify(member(0)))
@@ -216,9 +217,38 @@ def test_a_request_that_is_sent_again_joins_no_other_group() -> None:
         await asyncio.sleep(0.01)
         first.cancel()
         others = [verifier.verify(member(index)) for index in (1, 2)]
-        return [each["reward"] for each in await asyncio.gather(again, *others)]
+        scored = await asyncio.gather(again, *others)
+        scored.append(await verifier.verify(copy.deepcopy(member(1))))  # after its group
+        return [each["reward"] for each in scored]
 
-    assert asyncio.run(scenario()) == pytest.approx([0.0, 0.5, 1.0])
+    assert asyncio.run(scenario()) == pytest.approx([0.0, 0.5, 1.0, 0.5])
+
+
+def test_a_failure_is_the_result_of_a_repeated_request_for_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Later, the same request verifies the response again, for example after a repair."""
+    judge = FlakyJudge()
+    verifier = of_judge(judge, group_size=2, group_deadline=5.0)
+    rows = [judged(index, answer) for index, answer in enumerate(("Seine", "down"))]
+    failed, requests = verified(verifier, *rows), len(judge.requests)
+    assert verified(verifier, rows[0]) == failed[:1]
+    assert (len(judge.requests), verifier._failures) == (requests, 1)
+    verifier._finished.clear()
+    monkeypatch.setattr(nemo_gym, "REPEAT", 0.0)
+    for failures in (2, 3):
+        assert verified(verifier, *rows) == failed
+        assert verifier._failures == failures
+    assert len(judge.requests) > requests
+
+
+def test_the_number_of_results_for_repeated_requests_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nemo_gym, "WAITING", 4)
+    verifier = of_groups(group_deadline=60.0)
+    verified(verifier, *(member(index, prompt) for prompt in "ab" for index in range(3)))
+    assert len(verifier._finished) == 4
 
 
 @pytest.mark.parametrize("indices", ["_ng_rollout_index", "_rowidx"])
@@ -346,6 +376,22 @@ def test_too_many_failures_are_an_error(scored: int, allowed: int) -> None:
     assert isinstance(second, BackendError)
     assert verified(verifier, judged(0, "Seine"))[0]["reward"] == 1.0
     assert isinstance(verified(verifier, judged(0, "down"))[0], dict)
+
+
+def test_a_failed_group_is_one_failure() -> None:
+    size = 17
+    verifier = of_judge(FlakyJudge(), group_size=size, group_deadline=0.2)
+
+    def failures(prompt: int, count: int) -> list[Any]:
+        rows = (judged(i, f"down {i}", _ng_task_index=prompt) for i in range(count))
+        return verified(verifier, *rows)
+
+    fields = failures(0, size - 1)  # incomplete
+    for prompt in range(1, 15):
+        fields += failures(prompt, size)
+    assert all(isinstance(each, dict) for each in fields)
+    errors = failures(15, size)
+    assert all("(16 consecutive groups have failed)" in str(error) for error in errors)
 
 
 def test_an_invalid_row_completes_its_group() -> None:

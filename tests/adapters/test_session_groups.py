@@ -256,8 +256,9 @@ def test_finished_groups_are_freed():
 class Arrivals:
     """Sessions of requests that arrive at any time, in groups of `size` within 2 seconds."""
 
-    def __init__(self, groups, size=3):
+    def __init__(self, groups, size=3, scoring=0):
         self.scored, self.size, self.groups, self.alive = [], size, groups, []
+        self.scoring = scoring
 
     def new_group(self):
         group = SessionGroup(self.double, (self.size,), 2.0)
@@ -266,6 +267,7 @@ class Arrivals:
 
     async def double(self, outputs):
         self.scored.append(list(outputs))
+        await asyncio.sleep(self.scoring)
         return [2 * value for value in outputs]
 
     def start(self, *arrivals):
@@ -333,7 +335,7 @@ def test_the_number_of_waiting_sessions_is_bounded():
     async def scenario(_):
         groups = SessionGroups(limit=4)
         arrivals = Arrivals(groups)
-        plan = [(f"p{p}", i, (p + i / 10) / 10, 1) for p in range(3) for i in (0, 1)]
+        plan = [(f"p{p}", i, p / 10, 1) for p in range(3) for i in (0, 1)]
         last = [("p1", 2, 1, 1), ("p2", 2, 1, 1)]
         results = await outcomes(arrivals.start(*plan, *last))
         assert (groups.active, groups.waiting) == ({}, 0)
@@ -343,3 +345,13 @@ def test_the_number_of_waiting_sessions_is_bounded():
     assert oldest is other
     assert "more than 4 rollouts wait for the others" in str(oldest)
     assert further == [2] * 6
+
+
+def test_sessions_of_groups_that_are_scored_do_not_wait():
+    async def scenario(_):
+        arrivals = Arrivals(SessionGroups(limit=4), size=4, scoring=5)
+        return await outcomes(
+            arrivals.start(*((f"p{p}", i, p, 1) for p in range(3) for i in range(4)))
+        )
+
+    assert run_scenario(scenario) == [2] * 12

@@ -360,11 +360,16 @@ def test_the_server_of_nemo_gym(cli: Any, tmp_path: Path) -> None:
     assert "group_size" not in server
 
 
-@pytest.mark.parametrize(("recipe", "std_floor"), [("ctrl-rag", None), ("lear", 0.1)])
+@pytest.mark.parametrize(
+    ("recipe", "std_floor"), [("ctrl-rag", None), ("lear", 0.1), ("truthrl", None)]
+)
 def test_the_groups_of_nemo_gym(
     cli: Any, tmp_path: Path, recipe: str, std_floor: float | None
 ) -> None:
+    """A model can fail, so its rewards are those of whole groups."""
     model = ("--model", "http://127.0.0.1:9", "--backend", "vllm")
+    if recipe == "truthrl":
+        model = ("--judge", "http://127.0.0.1:9/v1", "--judge-model", "any")
     cli("init", "nemo-gym", "-r", recipe, *model, "-o", tmp_path, code=0)
     folder = tmp_path / "resources_servers" / "rag_rewards"
     written = yaml.safe_load((folder / "configs" / "rag_rewards.yaml").read_text())

@@ -14,10 +14,12 @@ import asyncio
 import hashlib
 import logging
 import math
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -61,9 +63,11 @@ ROW_ERRORS = (DataError, RowError, ScoringError)
 DEADLINE = 3600.0
 """Seconds for which the first rollout of a prompt waits for the others."""
 PATIENCE = 1000
-"""Number of consecutive failed rollouts from which the failure of a rollout is an error."""
+"""Number of consecutive failures from which the failure of a rollout is an error."""
 WAITING = 65_536
-"""Number of rollouts that may wait for their groups."""
+"""Number of rollouts that may wait for their groups, and of results for repeated requests."""
+REPEAT = 5.0
+"""Seconds in which a repeated request gets the failure of the first one. Later, it is verified."""
 
 
 class RetrieverError(BackendError):
@@ -86,7 +90,8 @@ class Verifier:
     group_size      number of rollouts of a prompt that are scored together; None scores single ones
     group_deadline  seconds for which the first rollout of a prompt waits for the others
     std_floor       return (R − mean)/max(std, floor) within the group, the advantage of LEAR
-    patience        number of consecutive failed rollouts from which a failure is an error
+    patience        number of consecutive failures from which a failure is an error. A group that
+                    fails counts once
     keep_evidence   write the outputs of models into the metadata of the response, so that it can be
                     verified again without the models
 
@@ -119,8 +124,10 @@ class Verifier:
         self.keep_evidence = keep_evidence
         self.groups: SessionGroups[Rollout | RolloutError, Result] = SessionGroups(WAITING)
         self._requests: dict[Any, asyncio.Task[Result]] = {}
+        self._finished: OrderedDict[Any, tuple[float, asyncio.Task[Result]]] = OrderedDict()
         self._sums, self._searches = TurnSums(), SearchCheck()
         self._failures, self._has_scored = 0, False
+        self._counted: WeakSet[RolloutError] = WeakSet()
 
     async def verify(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a verify response: those of a score, or those of a failure.
@@ -167,8 +174,9 @@ class Verifier:
     async def result(self, request: Mapping[str, Any]) -> Result:
         """Return the result of a request, which waits for the other rollouts of its prompt.
 
-        A request that is sent again while the first one waits gets the same result. The end of a
-        request does not end its group. Raises RolloutError for an unscored rollout.
+        A request that is sent again gets the result of the first one: for `group_deadline` seconds
+        after its end, and for REPEAT seconds after a failure. The end of a request does not end its
+        group. Raises RolloutError for an unscored rollout.
         """
         rollout = rollout_of(request)
         if self.group_size is None:
@@ -178,12 +186,12 @@ class Verifier:
             return result
         prompt, place = place_of(request, self.group_size)
         identity = object() if place is None else (prompt, place, _digest(request["response"]))
-        task = self._requests.get(identity)
+        task = self._requests.get(identity) or self._finished_task(identity)
         if task is None:
             task = self._requests[identity] = asyncio.create_task(
                 self._result_in_group(prompt, place, rollout)
             )
-            task.add_done_callback(partial(self._forget, identity))
+            task.add_done_callback(partial(self._finish, identity))
         return await asyncio.shield(task)
 
     async def _result_in_group(
@@ -200,10 +208,25 @@ class Verifier:
             lambda: SessionGroup(self._score, sizes, self.group_deadline),
         )
 
-    def _forget(self, identity: Any, task: asyncio.Task[Result]) -> None:
+    def _finished_task(self, identity: Any) -> asyncio.Task[Result] | None:
+        end, task = self._finished.get(identity, (0.0, None))
+        return task if asyncio.get_running_loop().time() < end else None
+
+    def _finish(self, identity: Any, task: asyncio.Task[Result]) -> None:
+        """Keep the last WAITING results of the rollouts that have a place."""
         del self._requests[identity]
-        if not task.cancelled():
-            task.exception()  # its request may have ended
+        if task.cancelled():
+            return
+        seconds = REPEAT if task.exception() else self.group_deadline
+        now = asyncio.get_running_loop().time()
+        if isinstance(identity, tuple):
+            self._finished[identity] = (now + seconds, task)
+            self._finished.move_to_end(identity)
+        while self._finished and (len(self._finished) > WAITING or self._first_end() <= now):
+            self._finished.popitem(last=False)
+
+    def _first_end(self) -> float:
+        return next(iter(self._finished.values()))[0]
 
     async def _score(
         self, rollouts: Sequence[Rollout | RolloutError]
@@ -224,24 +247,27 @@ class Verifier:
         if self.std_floor is not None:
             values = advantages_of_groups(values, group, std_floor=self.std_floor)
         cause = next((type(each) for each in results if isinstance(each, BackendError)), GroupError)
-        return [
+        members = [
             Result(result, float(value or 0.0), self._evidence(row))
             if isinstance(result, Score)
             else _as_cause(result, cause)
             for result, value, row in zip(results, values, rows, strict=True)
         ]
+        self._count(*(each for each in members if isinstance(each, RolloutError)))
+        return members
 
     # --- failures and evidence -----------------------------------------------------------------
 
     def _failure(self, request: Mapping[str, Any], error: RolloutError) -> dict[str, Any]:
         """Return the fields of a failed rollout, or raise the error after too many failures.
 
-        NeMo Gym writes a rollout with a failure class to a file of its own, and NeMo RL gives a
-        rollout with `mask_sample` no loss.
+        The rollouts of a group have one failure. NeMo Gym writes a rollout with a failure class to
+        a file of its own, and NeMo RL gives a rollout with `mask_sample` no loss.
         """
-        self._failures += 1
+        self._count(error)
         if self._failures >= (self.patience if self._has_scored else FIRST_ROLLOUTS):
-            message = f"{error.message} ({self._failures} consecutive rollouts have failed)"
+            unit = "groups" if self.group_size else "rollouts"
+            message = f"{error.message} ({self._failures} consecutive {unit} have failed)"
             last = type(error)(message, error.path)
             last.row = error.row
             raise last from error
@@ -254,6 +280,13 @@ class Verifier:
             RETRIEVER_ERROR: str(error),
             "instance_config": masked,
         }
+
+    def _count(self, *errors: RolloutError) -> None:
+        """Count the errors of a rollout or of a group as one failure, unless they are counted."""
+        failures = [error for error in errors if not isinstance(error, ROW_ERRORS)]
+        if not self._counted.issuperset(failures):
+            self._failures += 1
+            self._counted.update(failures)
 
     def _evidence(self, row: Rollout | RolloutError) -> Mapping[str, Any] | None:
         if not self.keep_evidence or isinstance(row, RolloutError):

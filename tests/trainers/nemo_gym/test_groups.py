@@ -25,6 +25,7 @@ from nemo_gym.rollout_collection import RolloutCollectionConfig, RolloutCollecti
 from nemo_gym.server_utils import GlobalAIOHTTPAsyncClientConfig, ServerClient
 from omegaconf import OmegaConf
 from pydantic import ValidationError
+from rag_rewards_adapters import nemo_gym
 from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
 from test_resources_server import (
     GROUPS,
@@ -290,6 +291,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_a_collection_with_a_failing_judge(tmp_path: Path, monkeypatch: Any) -> None:
     """The failed group is in a file of its own, and can be verified again from its responses."""
+    monkeypatch.setattr(nemo_gym, "REPEAT", 0.0)  # as if `gym eval reverify` started later
     judge = FlakyJudge()
     reward = {"recipe": "truthrl", "judge": "http://127.0.0.1:9/v1", "judge_model": "any"}
     server = new_server(reward, group_size=4, keep_evidence=True)
