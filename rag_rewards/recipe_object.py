@@ -348,7 +348,9 @@ def _facts_of(recipe: Recipe) -> RecipeDefinition:
     """Return a definition of a composition, from those of the recipes that it combines."""
     definitions = [each.definition for each in recipe.inner_recipes if each.definition is not None]
     fields = dict.fromkeys(name for each in definitions for name in each.fields)
-    first = next(iter(recipe.inner_recipes), None)
+    first = recipe
+    while first.definition is None and first.inner_recipes:
+        first = first.inner_recipes[0]
     infos = {
         f"{each.name}/{info.name}": replace(info, name=f"{each.name}/{info.name}")
         for each in definitions
@@ -358,13 +360,13 @@ def _facts_of(recipe: Recipe) -> RecipeDefinition:
         name=recipe.name,
         summary="A combination of rewards.",
         source=OWN_SOURCE,
-        output=first.output_form if first else ANY_FORM,
+        output=first.output_form if first.definition else ANY_FORM,
         build=lambda **_: recipe,
         fields=tuple(fields),
         components=tuple(
             infos.get(name, ComponentInfo(name, "", None, None)) for name in recipe.component_names
         ),
-        prompt=first.prompt if first else GROUNDED,
+        prompt=first.prompt if first.definition else GROUNDED,
     )
 
 
@@ -425,7 +427,7 @@ def custom(
     # The recipes come first, so that `arena-2` and `arena-2/format` are of the same recipe.
     names = _names(_distinct((*(() if chosen else inner), *parts)))
     named = [
-        part if part.name == (label := names[id(part)]) else Mean((part,), label=label)
+        part if part.name == names[id(part)] else Mean((part,), label=names[id(part)])
         for part in _distinct(parts)
     ]
     if not chosen:

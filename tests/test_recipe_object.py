@@ -29,6 +29,7 @@ from rag_rewards import (
     custom,
     decode_row,
     recipe,
+    recipe_object,
 )
 from rag_rewards.audit.rule_evidence import with_group_evidence
 from rag_rewards.recipes import build_recipe
@@ -678,6 +679,21 @@ def test_a_composition_of_recipes_and_functions_is_a_recipe():
     assert score.components == pytest.approx(parts | inner)
     assert score.correct == 1.0
     assert own.equation == "naive-grpo − 2·brief"
+    assert own.name == "mine"
+    assert " mine " in own.signature
+
+
+def test_facts_of_nested_compositions_are_read_once(monkeypatch):
+    calls, facts_of = [], recipe_object._facts_of
+    monkeypatch.setattr(
+        recipe_object, "_facts_of", lambda each: (calls.append(each), facts_of(each))[1]
+    )
+    nested = recipe("naive-grpo")
+    for _ in range(8):
+        nested = custom("mine", nested)
+    assert nested.output_form == recipe("naive-grpo").output_form
+    assert nested.prompt == recipe("naive-grpo").prompt
+    assert len(calls) == 2
 
 
 def test_custom_group_rewards():

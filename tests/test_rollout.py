@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import tracemalloc
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from rag_rewards.evidence.needs import (
     LogProbsNeed,
     MaskedAnswersNeed,
     MaskedLogProbsNeed,
+    Need,
     SimilarityNeed,
     values_without,
 )
@@ -408,7 +410,7 @@ def test_rows_without_answers(answers, kind, message):
         _ = Rollout(response="", answers=answers).gold
 
 
-def test_gold_is_normalized_once_for_a_batch():
+def test_gold_is_normalized_once_for_rollouts_that_share_it():
     calls = []
 
     def counted(text):
@@ -419,6 +421,29 @@ def test_gold_is_normalized_once_for_a_batch():
     for row in (Rollout(response="", answers=["The Who", "Who"]),) * 2:
         assert forms.of(row.gold[0]) == ("who", "who")
     assert calls == ["The Who", "Who"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "gold"),
+    [
+        (10_000, lambda i: (f"{i}",)),
+        (300, lambda i: tuple(f"{i} of {n}" for n in range(100))),
+        (100, lambda i: (f"{i} " + "巴 黎黎" * 500,)),
+        (5, lambda i: (f"{i}" * 1_200_000,)),
+    ],
+    ids=["short", "aliases", "tokens", "long"],
+)
+def test_memory_of_gold_forms_is_bounded(rows, gold):
+    forms = GoldForms(squad)
+    tracemalloc.start()
+    try:
+        for i in range(rows):
+            forms.tokens_of(gold(i))
+        memory, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert memory < 5_000_000
+    assert len(pickle.dumps(forms)) < 200
 
 
 def test_texts_of_numbers():
@@ -546,6 +571,15 @@ def test_needs_that_a_row_meets(met, other, path):
     error = (other or met).unmet()
     assert isinstance(error, DataError)
     assert error.path.startswith(path)
+
+
+def test_a_need_whose_part_is_no_text_reads_the_whole_field():
+    class Whole(Need):
+        field_name = "verdicts"
+        component = part = 1
+
+    assert (Whole().part_name, Whole().path) == ("", "verdicts")
+    assert Whole().parts({"a": 1}) == {"a": 1}
 
 
 def test_errors_of_unmet_needs():

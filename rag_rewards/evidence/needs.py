@@ -30,6 +30,9 @@ class Need:
     field_name  the field of the evidence that contains it
     method      the method of a model of texts that provides it
     no_method   the error of a model without this method
+
+    The field `component` or `part` of a subclass, if it is a text, names the part of `field_name`
+    that contains the evidence.
     """
 
     model_kind: ClassVar[ModelKind]
@@ -40,7 +43,8 @@ class Need:
     @property
     def part_name(self) -> str:
         """The part of the field with the evidence, which the need names; "" for all parts."""
-        return str(getattr(self, "component", getattr(self, "part", "")))
+        name = getattr(self, "component", getattr(self, "part", ""))
+        return name if isinstance(name, str) else ""
 
     @property
     def path(self) -> str:

@@ -19,7 +19,7 @@ from rag_rewards.evidence.needs import Need
 from rag_rewards.evidence.protocols import JudgeQuestion
 from rag_rewards.rollout import Rollout
 from rag_rewards.settings import check_choices
-from rag_rewards.text.gold_forms import GoldForms, GoldTokens, gold_forms
+from rag_rewards.text.gold_forms import GoldForms, GoldTokens
 from rag_rewards.text.normalize import Normalizer, squad, tokens
 
 Metric = Literal["exact", "substring", "f1", "lenient", "judge", "cascade"]
@@ -98,10 +98,10 @@ class Correctness:
     asks: Literal["accuracy", "outcome"] = "accuracy"
     normalize: Normalizer = squad
 
-    @property
+    @cached_property
     def forms(self) -> GoldForms:
         """The normalized gold answers."""
-        return gold_forms(self.normalize)
+        return GoldForms(self.normalize)
 
     @cached_property
     def is_decided(self) -> bool:
@@ -170,8 +170,6 @@ class Correctness:
 
             return float(all(lenient_matches(text, required, rollout.question or ""))), {}
         normal = rollout.parsed.normal(text, self.normalize)
-        if self.metric == "f1":
-            return self.forms.once(required, text, normal, self.match), {}
         return self.match(required, text, normal), {}
 
     def match(self, required: Required, text: str, normal: str) -> float:

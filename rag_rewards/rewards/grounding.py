@@ -29,7 +29,7 @@ from rag_rewards.rewards.refusal import RefusalDetector, refusal_reward
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.settings import about, check_choices
 from rag_rewards.text.citations import CITATION, PATTERN, compiled, split_valid, strip_markers
-from rag_rewards.text.gold_forms import GoldForms, gold_forms
+from rag_rewards.text.gold_forms import GoldForms
 from rag_rewards.text.hidden import shown
 from rag_rewards.text.normalize import NORMALIZER, NormalizerName, normalizer, squad
 from rag_rewards.text.statements import Statement, merged, statements
@@ -193,9 +193,9 @@ class Grounding(RolloutReward):
             reward = 0.0
         return _score(matched, cited, reward, len(matches) / len(rollout.gold), details)
 
-    @property
+    @cached_property
     def _forms(self) -> GoldForms:
-        return gold_forms(normalizer(self.normalizer))
+        return GoldForms(normalizer(self.normalizer))
 
     @cached_property
     def _markers(self) -> re.Pattern[str]:

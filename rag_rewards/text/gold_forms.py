@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 from rag_rewards.text.normalize import Normalizer, squad, tokens
 
@@ -16,11 +16,8 @@ class GoldTokens(NamedTuple):
     vocabulary: frozenset[str]
 
 
-Required = tuple[tuple[str, ...], ...]
-Compare = Callable[[Required, str, str], float]
-"""(required answers, text, normalized text) → 0 to 1."""
-_MOST = 1 << 20
-"""Characters of gold answers and texts whose forms are in memory."""
+_MOST = 1 << 22
+"""Bytes of the forms that stay in memory, as estimated by `_stay`."""
 
 
 class GoldForms:
@@ -30,33 +27,19 @@ class GoldForms:
         self.normalize = normalize
         self._forms: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._tokens: dict[tuple[str, ...], GoldTokens] = {}
-        self._values: dict[tuple[str, Required], float] = {}
         self._room = _MOST
 
-    def _use(self, characters: int) -> None:
-        """Forget all forms if there is no room for those of a text."""
-        self._room -= characters + 1
-        if self._room < 0:
-            self._room = _MOST
-            for memory in (self._forms, self._tokens, self._values):
-                memory.clear()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GoldForms, (self.normalize,)  # a copy in another process begins without forms
 
     def of(self, aliases: tuple[str, ...]) -> tuple[str, ...]:
         """Return the normalized aliases."""
         forms = self._forms.get(aliases)
         if forms is None:
-            self._use(sum(map(len, aliases)))
-            forms = self._forms[aliases] = tuple(map(self.normalize, aliases))
+            forms = tuple(map(self.normalize, aliases))
+            if self._stay(aliases + forms):
+                self._forms[aliases] = forms
         return forms
-
-    def once(self, required: Required, text: str, normal: str, compare: Compare) -> float:
-        """Return the value of a text for required answers, which is computed once."""
-        key = text, required
-        value = self._values.get(key)
-        if value is None:
-            self._use(len(text))
-            value = self._values[key] = compare(required, text, normal)
-        return value
 
     def tokens_of(self, aliases: tuple[str, ...]) -> GoldTokens:
         """Return the tokens of the aliases."""
@@ -64,12 +47,25 @@ class GoldForms:
         if gold is None:
             forms = zip(self.of(aliases), aliases, strict=True)
             lists = tuple([tokens(form or alias.casefold()) for form, alias in forms])
-            gold = self._tokens[aliases] = GoldTokens(lists, frozenset().union(*lists))
+            gold = GoldTokens(lists, frozenset().union(*lists))
+            if self._stay([*aliases, *chain.from_iterable(lists)]):
+                self._tokens[aliases] = gold
         return gold
 
+    def _stay(self, texts: Sequence[str]) -> bool:
+        """Return whether an entry of these texts stays. Without room, all others are forgotten."""
+        # A character has up to 4 bytes, a text about 100, with its places in lists and sets.
+        size = 500 + 100 * len(texts) + 4 * sum(map(len, texts))
+        if size > _MOST:
+            return False
+        if size > self._room:
+            self._forms.clear()
+            self._tokens.clear()
+            self._room = _MOST
+        self._room -= size
+        return True
 
-gold_forms = lru_cache(maxsize=16)(GoldForms)
-"""Return the forms of a normalizer."""
+
 _TOO_SHORT = frozenset(("", "yes", "no", "noanswer"))
 """Normalized answers that occur in texts without answering anything."""
 

@@ -23,6 +23,7 @@ from rag_rewards.rewards import (
     substring_match,
     token_f1,
 )
+from rag_rewards.rewards.correctness import Correctness
 from rag_rewards.text.normalize import lower, normalizer, squad, triviaqa
 from rag_rewards.text.sections import SectionStyle, Tags
 
@@ -355,6 +356,23 @@ def test_unicode_options_reach_the_normalizer():
     assert value("<answer>5 March 1999</answer>", "1999-03-05", **spelling) == 1.0
     assert value("<answer>-5</answer>", 5, **answer) == 0.0
     assert value("<answer>-5</answer>", 5) == 1.0  # squad deletes the sign
+
+
+def test_comparisons_of_your_own_share_no_values():
+    class Half(Correctness):
+        def match(self, required, text, normal):
+            return super().match(required, text, normal) / 2
+
+    class Unhashable:
+        __hash__ = None
+
+        def __call__(self, text):
+            return squad(text)
+
+    row = Rollout(response="Paris", answers="Paris")
+    for kind, expected in ((Correctness, 1.0), (Half, 0.5), (Correctness, 1.0)):
+        for normalize in (squad, Unhashable()):
+            assert kind("f1", normalize=normalize).value_of(row, "Paris") == expected
 
 
 def test_details_show_the_answer_and_the_reward_pickles():
