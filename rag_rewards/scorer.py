@@ -9,7 +9,7 @@ The models provide evidence first. Then scoring is a pure function of the rollou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,9 +27,9 @@ from rag_rewards.loading import (
     load_recipe,
 )
 from rag_rewards.models.model_options import ModelOptions, unknown_option
-from rag_rewards.prompts import ANY_FORM, OutputForm, Prompt, PromptTemplate, adjusted
+from rag_rewards.prompts import OutputForm, Prompt, PromptTemplate, adjusted
 from rag_rewards.recipe_object import Recipe
-from rag_rewards.recipes.output_forms import parts_of, recipe_of_form
+from rag_rewards.recipes.output_forms import missing_part, parts_of, recipe_of_form
 from rag_rewards.rollout import Rollout, ScoreOrError
 from rag_rewards.rows import SCORE_FIELDS, Chunk, RowEncoder, ScoredChunk, ScoredRow, decode_line
 from rag_rewards.rows.decisions import UndecidedCheck
@@ -339,11 +339,10 @@ class Scorer:
 
     @cached_property
     def _encoder(self) -> RowEncoder:
-        form = getattr(self.reward, "output_form", ANY_FORM)
         return RowEncoder(
             self.signature,
             keep_evidence=self.keep_evidence,
-            parts=parts_of(form, self.reward.name),
+            missing_part=missing_part_by(self.reward),
             other_form=recipe_of_form,
             read=self.read_fields,
         )
@@ -383,6 +382,20 @@ def required_models(reward: Recipe | Curriculum, rollouts: Sequence[Rollout]) ->
         except RolloutError:
             continue
     return kinds
+
+
+def missing_part_by(reward: Recipe | Curriculum) -> Callable[[Rollout], str]:
+    """Return the function from a rollout to the first part that its response lacks, "" if none.
+
+    The parts are those that the recipe requires, of a curriculum that of the rollout's step.
+    """
+    parts = {id(each): parts_of(each.output_form, each.name) for each in reward.recipes}
+
+    def missing(rollout: Rollout) -> str:
+        recipe = reward if isinstance(reward, Recipe) else reward.at(rollout.step or 0)
+        return missing_part(rollout, parts[id(recipe)])
+
+    return missing
 
 
 def split_options(

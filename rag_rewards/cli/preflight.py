@@ -20,7 +20,7 @@ from rag_rewards.cli.options import (
 )
 from rag_rewards.cli.output import console, print_json, with_flags
 from rag_rewards.errors import plain
-from rag_rewards.report.preflight import Figure, Preflight, PreflightOptions
+from rag_rewards.report.preflight import Measure, Preflight, PreflightOptions
 from rag_rewards.report.preflight import preflight as check_rollouts
 from rag_rewards.report.terminal import titled_table
 
@@ -43,7 +43,8 @@ def preflight(
 
     The command scores a sample of the prompts with the recipe, and shows what is wrong with the
     rows, the form of the responses, the groups and the models, each with its fix. Evidence in the
-    rows is used; the models are asked for the rest. The exit code is 1 if the rows are not ready.
+    rows is used; the rest is requested from the models. The exit code is 1 if the rows are not
+    ready.
 
     Parameters
     ----------
@@ -77,17 +78,17 @@ def _print(out: Console, result: Preflight) -> None:
         mark, style = _MARKS[finding.level]
         out.print(Text(plain(f"{mark} {finding.code}: {finding.message}"), style=style))
         out.print(Padding(Text(plain(f"fix: {finding.fix}")), (0, 0, 0, 2), expand=False))
-    figures = [each for each in result.figures if each.value is not None]
-    if figures:
+    measures = [each for each in result.measures if each.value is not None]
+    if measures:
         table = titled_table("", ("measure", "value", "note"), ("value",))
-        for figure in figures:
-            table.add_row(Text(figure.name), Text(_value(figure)), Text(plain(figure.note)))
+        for measure in measures:
+            table.add_row(Text(measure.name), Text(_value(measure)), Text(plain(measure.note)))
         out.print(table)
     out.print(Text(f"verdict: {result.verdict}", style=f"bold {_STYLES[result.verdict]}"))
 
 
-def _value(figure: Figure) -> str:
-    value = figure.value or 0.0
-    if figure.unit == "share":
+def _value(measure: Measure) -> str:
+    value = measure.value or 0.0
+    if measure.unit == "share":
         return f"{value:.0%}"
-    return f"{value:,.4g} {figure.unit}".strip()
+    return f"{value:,.4g} {measure.unit}".strip()

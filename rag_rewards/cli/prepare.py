@@ -94,7 +94,7 @@ def prepare(
 
 
 def summary(options: PrepareOptions, result: PrepareResult) -> list[str]:
-    lines = [f"{result.written:,} of {result.read:,} rows of {options.dataset} → {options.output}"]
+    lines = [f"{result.written:,} of {result.read:,} rows of {options.source} → {options.output}"]
     if result.not_sampled:
         lines.append(f"{result.not_sampled:,} not sampled (seed {options.seed})")
     lines += [

@@ -155,7 +155,7 @@ def _print_summary(run: ScoringRun, options: ScoreOptions) -> None:
         return
     if run.was_complete:
         print(f"{options.output} is complete", file=sys.stderr)
-    print_messages(summary(run.totals, run.seconds, run.signature, run.recipe))
+    print_messages(summary(run.totals, run.seconds, run.signature))
     if run.usage is not None and str(run.usage):
         print(f"models: {run.usage}", file=sys.stderr)
     if usage := judge_usage(run.judge):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from rag_rewards.errors import RolloutError
@@ -23,6 +24,19 @@ def parts_of(form: OutputForm, reader: str) -> dict[str, str]:
     """
     marks = dict.fromkeys(filter(None, (form.answer_mark, *form.marks)))
     return {mark: form.answer_part(reader, mark) for mark in marks if mark != THINKING}
+
+
+def missing_part(rollout: Rollout, parts: Mapping[str, str]) -> str:
+    """Return the name of the first of `parts` that a response lacks, "" if it has all.
+
+    >>> missing_part(Rollout(response="Paris"), parts_of(RECIPES["naive-grpo"].output, "me"))
+    '<answer> section, which me reads'
+    """
+    try:
+        text = rollout.parsed.text if parts else ""
+    except RolloutError:  # messages without a text
+        text = ""
+    return next((name for mark, name in parts.items() if mark not in text), "")
 
 
 def recipe_of_form(rollout: Rollout) -> str:

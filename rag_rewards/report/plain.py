@@ -12,10 +12,10 @@ from rag_rewards.rows import Totals, findings_of
 from rag_rewards.rows.decisions import NOTHING
 
 
-def summary(totals: Totals, seconds: float, signature: str, recipe: str = "") -> Iterator[str]:
+def summary(totals: Totals, seconds: float, signature: str) -> Iterator[str]:
     """Yield the lines of a summary: counts, means, warnings and the signature.
 
-    `seconds` is the run time, `recipe` the name of the recipe.
+    `seconds` is the run time.
     """
     rate = f" · {(totals.rows + totals.errors) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
     yield f"{totals.rows:,} scored, {totals.errors:,} in error{rate}"
@@ -23,9 +23,10 @@ def summary(totals: Totals, seconds: float, signature: str, recipe: str = "") ->
         yield "means: " + " · ".join(f"{name} {value:.4g}" for name, value in means.items())
     if totals.decisions:
         yield f"answers: {decisions_text(totals.decisions)}"
-    yield from (f"warning: {finding}" for finding in findings_of(totals, recipe))
-    if totals.truncated:
-        yield f"{totals.truncated:,} responses cut at the length limit"
+    findings = findings_of(totals, signature)
+    yield from (f"warning: {finding}" for finding in findings)
+    if totals.truncated and all(each.code != "truncated" for each in findings):
+        yield f"{totals.truncated:,} responses truncated at the length limit"
     if totals.error_types:
         kinds = ", ".join(f"{name} {n:,}" for name, n in sorted(totals.error_types.items()))
         yield f"errors: {kinds}"

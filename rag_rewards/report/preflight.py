@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -18,9 +18,9 @@ from rag_rewards.models.addresses import without_credentials
 from rag_rewards.models.local_models import resolve_tokenizer
 from rag_rewards.models.model_options import ModelOptions
 from rag_rewards.report.preflight_checks import Lengths, Sampled, check
-from rag_rewards.report.preflight_sample import Sample, SampledGroup, chunk_of, sample_groups
+from rag_rewards.report.preflight_sample import Sample, chunk_of, sample_groups
 from rag_rewards.rollout import EVIDENCE_FIELDS
-from rag_rewards.rows import ErrorRecord, Finding, ScoredChunk, ScoredRow, decode_line
+from rag_rewards.rows import ErrorRecord, Finding, ScoredChunk, ScoredRow
 from rag_rewards.rows.findings import Level
 from rag_rewards.scorer import Scorer, required_models
 from rag_rewards.scoring.options import Prices
@@ -47,7 +47,7 @@ class PreflightOptions(Prices):
                 raise OptionError(f"{{{name}}} must be at least 1, found {{value}}", value=value)
 
 
-class Figure(msgspec.Struct, frozen=True):
+class Measure(msgspec.Struct, frozen=True):
     """A measure of the sample. `unit` is empty for a number without a unit."""
 
     name: str
@@ -72,7 +72,7 @@ class Preflight(msgspec.Struct, frozen=True, kw_only=True):
     sampled: int
     prompts: int
     findings: list[Finding]
-    figures: list[Figure]
+    measures: list[Measure]
 
 
 def preflight(
@@ -84,19 +84,20 @@ def preflight(
 ) -> Preflight:
     """Score a sample of the prompts of a file, and return what is wrong with it for a training.
 
-    Evidence in the rows is used. The models are asked for what is missing, and a model that does
-    not respond is a finding. Raises UsageError for an invalid file, recipe or option.
+    Evidence in the rows is used. What is missing is requested from the models, and a model that
+    does not respond is a finding. Raises UsageError for an invalid file, recipe or option.
     """
-    plain = Scorer.load(recipe)
+    plain, tokenizer = Scorer.load(recipe), _tokenizer(models)
     with contextlib.closing(open_source(source, columns)) as opened:
         sample = sample_groups(opened.lines, options.limit, options.group_size)
     scorer, fault = _with_models(recipe, models, plain)
     with scorer:
         fault = fault or _dead_model(scorer, models, sample)
         used = plain if fault else scorer
+        before = _usage(used)
         chunk = used.score_rows(chunk_of(sample.groups, compares=used.scope == "group"))
-        sampled = _sampled(used, sample, chunk, _tokenizer(models))
-        usage = getattr(used.models.judge, "usage", None)
+        sampled = _sampled(used, sample, chunk, tokenizer)
+        usage = [new - old for new, old in zip(_usage(used), before, strict=True)]
         signature = used.signature
     findings = check(sampled, has_dead_model=fault is not None)
     findings = [fault, *findings] if fault else findings
@@ -109,7 +110,7 @@ def preflight(
         sampled=sampled.rows_in_sample,
         prompts=len(sample.groups),
         findings=findings,
-        figures=[*_figures(sampled), *_judge_figures(sampled, usage, options)],
+        measures=[*_measures(sampled), *_judge_measures(sampled, usage, options)],
     )
 
 
@@ -133,27 +134,38 @@ def _with_models(
     try:
         scorer = Scorer.load(recipe, models=replace(options, judge_retries=retries))
     except (RagRewardsError, OSError) as error:
-        return plain, _dead(options, (), f"a model cannot be loaded: {error}")
+        return plain, _dead(options, OPTIONS, error)
     return scorer, None
 
 
 def _dead_model(scorer: Scorer, options: ModelOptions, sample: Sample) -> Finding | None:
-    """Ask each model about one group, whose evidence is ignored, and return what is wrong."""
-    kinds = [kind for kind in OPTIONS if scorer.models.of_kind(kind) is not None]
+    """Call each model for a group, whose evidence is ignored, and return what is wrong.
+
+    A model whose first group gets no evidence, such as for a question that a server refuses, is
+    called for a second one.
+    """
+    kinds = {kind for kind in OPTIONS if scorer.models.of_kind(kind) is not None}
+    failures: list[BackendError] = []
     try:
         _ = scorer.signature  # a server describes its model
-        for group in sample.groups:
-            rows = list(_without_evidence(group))
-            if not kinds:
-                break
-            if asked := required_models(scorer.reward, rows).intersection(kinds):
-                for result in scorer.gather(rows, [range(len(rows))]):
-                    if isinstance(result, BackendError):
-                        raise result
-                kinds = [kind for kind in kinds if kind not in asked]
     except BackendError as error:
-        return _dead(options, kinds, f"a model gives no result: {shorten(str(error), 300)}")
-    return None
+        return _dead(options, kinds, error)
+    for group in sample.groups:
+        rows = [
+            msgspec.structs.replace(row, **dict.fromkeys(EVIDENCE_FIELDS)) for row in group.decoded
+        ]
+        rows = [row for row in rows if kinds & required_models(scorer.reward, [row])]
+        if not rows:
+            continue
+        results = scorer.gather(rows, [range(len(rows))])
+        errors = [each for each in results if isinstance(each, BackendError)]
+        if len(errors) < len(results):
+            kinds, failures = kinds - required_models(scorer.reward, rows), []
+        elif failures:
+            break
+        else:
+            failures = errors[:1]
+    return _dead(options, kinds, failures[0]) if failures else None
 
 
 OPTIONS: dict[ModelKind, str] = {
@@ -166,23 +178,20 @@ OPTIONS: dict[ModelKind, str] = {
 """The option that sets each kind of model."""
 
 
-def _dead(options: ModelOptions, kinds: Sequence[ModelKind], message: str) -> Finding:
-    """Return the finding for a model, which names the options of these kinds, or of all."""
-    names = [name for name in map(OPTIONS.__getitem__, kinds or OPTIONS) if getattr(options, name)]
-    values = (without_credentials(getattr(options, name)) for name in names)
-    fixes = [
-        f"start {value}, or, if this is wrong, set the option {name}"
-        for name, value in zip(names, values, strict=True)
-    ]
-    return Finding("model", "problem", message, "; ".join(fixes))
-
-
-def _without_evidence(group: SampledGroup) -> Iterator[ScoredRow]:
-    """Yield the rows of a group that can be decoded, without their evidence."""
-    for _, line in group.lines:
-        row = decode_line(line, _ROW)
-        if isinstance(row, ScoredRow):
-            yield msgspec.structs.replace(row, **dict.fromkeys(EVIDENCE_FIELDS))
+def _dead(options: ModelOptions, kinds: Collection[ModelKind], error: Exception) -> Finding:
+    """Return the finding for models of these kinds, with the options that set them."""
+    names = [name for kind, name in OPTIONS.items() if kind in kinds and getattr(options, name)]
+    is_unreachable = any(text in str(error) for text in ("lost the connection", "gave no answer"))
+    fixes = []
+    for name in names:
+        value = without_credentials(getattr(options, name))
+        is_down = is_unreachable and "://" in value
+        fix = f"start {value}, or" if is_down else f"correct {value}:"
+        fixes.append(f"{fix} set the option {name}")
+    what = "gives no result" if isinstance(error, BackendError) else "cannot be loaded"
+    return Finding(
+        "model", "problem", f"a model {what}: {shorten(str(error), 300)}", "; ".join(fixes)
+    )
 
 
 _ROW = msgspec.json.Decoder(ScoredRow)
@@ -209,70 +218,74 @@ def _sampled(
 
 
 def _tokenizer(options: ModelOptions) -> Tokenizer | None:
-    """Return the tokenizer of the options, if it is on this machine."""
+    """Return the tokenizer of the options, or that of the model if it is on this machine."""
+    if options.tokenizer:
+        return resolve_tokenizer(options.tokenizer, None)
     with contextlib.suppress(UsageError):
-        return resolve_tokenizer(options.tokenizer, options.model)
+        return resolve_tokenizer(None, options.model)
     return None
 
 
-# --- figures --------------------------------------------------------------------------------------
+# --- measures -------------------------------------------------------------------------------------
 
 
-def _figures(sampled: Sampled) -> Iterator[Figure]:
+def _measures(sampled: Sampled) -> Iterator[Measure]:
     numbers, totals = sampled.statistics, sampled.totals
     rates = numbers.rates
     without = sum(totals.without_form.values())
     if sampled.parts:
-        form = sampled.definition.output.description
-        yield Figure(
-            "responses in the form", _share(totals.rows - without, totals.rows), "share", form
-        )
-    yield Figure("correct format", rates["correct format"], "share")
+        share = _share(totals.rows - without, totals.rows)
+        yield Measure("responses in the form", share, "share", sampled.form)
+    yield Measure("correct format", rates["correct format"], "share")
     signal = _share(totals.groups - totals.flat, totals.groups)
-    yield Figure("groups with signal", signal, "share", f"of {totals.groups:,} groups")
+    yield Measure("groups with signal", signal, "share", f"of {totals.groups:,} groups")
     sizes = ", ".join(f"{count:,} × {size}" for size, count in numbers.sizes.items())
     group = sampled.definition.training.group
-    yield Figure("responses per prompt", _mean(sampled), "", f"{sizes}; recipe: {group.value}")
+    note = "; ".join(filter(None, (sizes, f"recipe: {group.value}")))
+    mean = _share(sampled.rows_in_sample, len(sampled.sample.groups))
+    yield Measure("responses per prompt", mean, "", note)
     means = totals.means()
     others = " · ".join(f"{name} {mean:.3g}" for name, mean in list(means.items())[1:])
-    yield Figure("mean reward", means.get("reward"), "", others)
+    yield Measure("mean reward", means.get("reward"), "", others)
     exact, lenient = sampled.exact_and_lenient
-    yield Figure("right by exact match", exact, "share")
-    yield Figure("right by lenient match", lenient, "share")
+    yield Measure("right by exact match", exact, "share")
+    yield Measure("right by lenient match", lenient, "share")
     for name in ("undecided answers", "decided by the judge", "abstentions", "refusals", "empty"):
-        yield Figure(name, rates[name], "share")
-    yield Figure("duplicates in a group", sampled.duplicate_share, "share")
-    yield Figure("unanswerable", sampled.unanswerable_share, "share")
-    yield Figure("rows in error", _share(totals.errors, sampled.rows_in_sample), "share")
+        yield Measure(name, rates[name], "share")
+    yield Measure("duplicates in a group", sampled.duplicate_share, "share")
+    yield Measure("unanswerable", sampled.unanswerable_share, "share")
+    yield Measure("rows in error", _share(totals.errors, sampled.rows_in_sample), "share")
     for lengths in (sampled.prompt_lengths, sampled.response_lengths):
-        yield from _length_figures(lengths)
+        yield from _length_measures(lengths)
 
 
-def _length_figures(lengths: Lengths) -> Iterator[Figure]:
+def _length_measures(lengths: Lengths) -> Iterator[Measure]:
     if lengths.values:
         middle, largest = lengths.quantile(0.5), max(lengths.values)
         note = f"largest {largest:,}; limit of the recipe {lengths.limit:,} tokens"
-        yield Figure(f"{lengths.name} length, median", middle, lengths.unit, note)
+        yield Measure(f"{lengths.name} length, median", middle, lengths.unit, note)
 
 
-def _judge_figures(sampled: Sampled, usage: Any, prices: Prices) -> Iterator[Figure]:
-    if not sampled.judged:
+def _judge_measures(sampled: Sampled, usage: Sequence[int], prices: Prices) -> Iterator[Measure]:
+    if not (needs := sampled.judge_needs):
         return
-    note = f"{sampled.judged - sampled.unjudged:,} of them contain the verdicts"
-    yield Figure("rows that need the judge", sampled.judged, "rows", note)
-    if usage is None or not usage.requests:
+    note = f"{sum(needs):,} of them contain the verdicts"
+    yield Measure("rows that need the judge", len(needs), "rows", note)
+    requests, *tokens = usage
+    if not requests:
         return
-    yield Figure("requests to the judge", usage.requests, "", "for the sample")
-    tokens = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    yield Figure("tokens of the judge", sum(tokens), "tokens", "for the sample")
+    yield Measure("requests to the judge", requests, "", "for the sample")
+    yield Measure("tokens of the judge", sum(tokens), "tokens", "for the sample")
     if (cost := prices.cost(*tokens)) is not None:
         note = f"for the sample of {sampled.rows_in_sample:,} rows"
-        yield Figure("cost of the judge", cost, "", note)
+        yield Measure("cost of the judge", cost, "", note)
+
+
+def _usage(scorer: Scorer) -> list[int]:
+    """Return the requests of the judge so far, and its prompt and completion tokens."""
+    usage = getattr(scorer.models.judge, "usage", None)
+    return [getattr(usage, name, 0) for name in ("requests", "prompt_tokens", "completion_tokens")]
 
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _mean(sampled: Sampled) -> float | None:
-    return _share(sampled.rows_in_sample, len(sampled.sample.groups))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -18,11 +19,11 @@ from rag_rewards.report.rows import Configurations
 from rag_rewards.report.statistics import Statistics, statistics
 from rag_rewards.report.turn_statistics import turn_notes
 from rag_rewards.rewards.correctness import Correctness
-from rag_rewards.rollout import EVIDENCE_FIELDS
-from rag_rewards.rows import ErrorRecord, Finding, ScoredRow, Totals, findings_of
-from rag_rewards.rows.findings import LEAST_ROWS, MOST, Level, level_of
+from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout
+from rag_rewards.rows import ErrorRecord, Finding, ScoredRow, Totals, findings_of, is_object
+from rag_rewards.rows.findings import LEAST_ROWS, MOST, Level, level_of, prepare_command
 from rag_rewards.rows.line_groups import NO_KEY
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import Scorer, missing_part_by
 
 MOST_ABSTENTIONS = 0.8
 """The share of abstentions from which they are a fault."""
@@ -76,10 +77,25 @@ class Sampled:
     def definition(self) -> RecipeDefinition:
         return self.recipe.facts
 
-    @property
+    @cached_property
     def parts(self) -> dict[str, str]:
         """The parts that a response must have."""
         return parts_of(self.recipe.output_form, self.recipe.name)
+
+    @cached_property
+    def missing_part(self) -> Callable[[Rollout], str]:
+        """The function that returns the first part that a response lacks, "" if it has all."""
+        return missing_part_by(self.scorer.reward)
+
+    @property
+    def form(self) -> str:
+        """The form of a response, or the only part that it must have."""
+        form = self.recipe.output_form
+        return form.description if form.required is True else " ".join(self.parts)
+
+    def prepare_command(self, arguments: str = "") -> str:
+        """Return the command that writes the prompts of the recipe; "" for one of a user."""
+        return prepare_command(self.recipe.identity.parts[-1], arguments)
 
     @property
     def rows_in_sample(self) -> int:
@@ -123,24 +139,15 @@ class Sampled:
         return values.count(False) / len(values) if values else None
 
     @cached_property
-    def _judge_needs(self) -> list[bool]:
+    def judge_needs(self) -> list[bool]:
         """Whether each row that needs the judge contains all verdicts."""
         rows = []
-        for row in self.rows:
-            needs = [need for need in self.recipe.needs(row) if need.model_kind == "judge"]
-            if needs:
-                rows.append(all(need.is_met(row) for need in needs))
+        for row in self.sample.decoded:
+            with contextlib.suppress(RolloutError):
+                needs = self.scorer.reward.needs(row)
+                if verdicts := [need for need in needs if need.model_kind == "judge"]:
+                    rows.append(all(need.is_met(row) for need in verdicts))
         return rows
-
-    @property
-    def judged(self) -> int:
-        """The number of rows that need a judge."""
-        return len(self._judge_needs)
-
-    @property
-    def unjudged(self) -> int:
-        """The number of rows whose verdicts a judge gave now."""
-        return self._judge_needs.count(False)
 
     def _lengths(
         self, name: Literal["prompt", "response"], texts: Iterator[str], limit: int
@@ -198,7 +205,7 @@ def check(sampled: Sampled, *, has_dead_model: bool = False) -> list[Finding]:
     """
     if not sampled.sample.rows:
         return [Finding("no-rows", "problem", "the file has no rows", "name a file of rollouts")]
-    form = findings_of(sampled.totals, sampled.recipe.name)
+    form = findings_of(sampled.totals, sampled.scorer.reward.signature)
     has_form = not any(each.code == "form" and each.level == "problem" for each in form)
     return [
         *_errors(sampled, has_dead_model),
@@ -220,26 +227,47 @@ def _errors(sampled: Sampled, has_dead_model: bool) -> Iterator[Finding]:
     for each in errors:
         field = each.error["path"].partition("[")[0].partition(".")[0]
         by_field.setdefault((each.error["type"], field), []).append(each)
+    causes = {each.line for each in errors if each.error["type"] != "GroupError"}
+    groups = [{number for number, _ in group.lines} for group in sampled.sample.groups]
+    explained = set().union(*(lines for lines in groups if lines & causes))
+    has_finding = has_dead_model
     for (kind, field), records in by_field.items():
-        message, count = records[0].error["message"], f"{len(records):,} of {total:,} rows"
-        where = f"such as line {records[0].line}"
-        if kind == "GroupError" and message == NO_KEY:
-            fix = "add the field `group` (or `question`) to the rows, or set the option group_size"
-            yield Finding("group-ids", level, f"{count} have neither `group` nor `question`", fix)
-        elif kind == "ScoringError":
-            fix = "correct the code of the reward"
-            yield Finding("code", level, f"the reward fails on {count}, {where}: {message}", fix)
-        elif kind not in ("GroupError", "BackendError"):
-            is_missing = message.startswith(("missing", "no entry"))
-            if is_missing and field in EVIDENCE_FIELDS:
-                if not has_dead_model:
-                    yield _missing_evidence(sampled, level, records[0], count)
-            elif is_missing:
-                yield _missing_field(sampled, level, field, message, count)
-            else:
-                name = f"`{field}`" if field else "the JSON"
-                text = f"{name} is invalid in {count}, {where}: {shorten(message, 300)}"
-                yield Finding("rows", level, text, f"correct {name} of these rows")
+        if kind == "GroupError":
+            records = [each for each in records if each.line not in explained]
+        if records and (finding := _error(sampled, level, field, records, has_dead_model)):
+            yield finding
+            has_finding = True
+    if errors and not has_finding:
+        yield Finding("rows", level, str(errors[0]), "correct this row, and those like it")
+
+
+def _error(
+    sampled: Sampled, level: Level, field: str, records: list[ErrorRecord], has_dead_model: bool
+) -> Finding | None:
+    """Return the finding for rows with errors of one type at one field."""
+    kind, message = records[0].error["type"], records[0].error["message"]
+    count, where = f"{len(records):,} of {sampled.rows_in_sample:,} rows", f"line {records[0].line}"
+    example = f"such as {where}: {shorten(message, 300)}"
+    if kind == "GroupError" and message == NO_KEY:
+        fix = "add the field `group` (or `question`) to the rows, or set the option group_size"
+        return Finding("group-ids", level, f"{count} have neither `group` nor `question`", fix)
+    if kind == "GroupError":
+        fix = "correct the groups of these rows"
+        return Finding("rows", level, f"the groups of {count} cannot be scored, {example}", fix)
+    if kind == "ScoringError":
+        fix = "correct the code of the reward"
+        return Finding("code", level, f"the reward fails on {count}, {example}", fix)
+    if kind == "BackendError":
+        fix = "correct what the message names, or leave out the rows at which the model fails"
+        return Finding("model", level, f"a model gives no result for {count}, {example}", fix)
+    is_missing = message.startswith(("missing", "no entry"))
+    if is_missing and field in EVIDENCE_FIELDS:
+        return None if has_dead_model else _missing_evidence(sampled, level, records[0], count)
+    if is_missing:
+        return _missing_field(sampled, level, field, message, count)
+    name = f"`{field}`" if field else "the JSON"
+    text = f"{name} is invalid in {count}, {example}"
+    return Finding("rows", level, text, f"correct {name} of these rows")
 
 
 def _missing_evidence(sampled: Sampled, level: Level, record: ErrorRecord, count: str) -> Finding:
@@ -255,23 +283,26 @@ def _missing_field(sampled: Sampled, level: Level, field: str, message: str, cou
     text = f"`{field}` is missing in {count}"
     others, hint, columns = message.removeprefix("missing").partition("; did you mean ")
     fix = f"add the field `{field}` to the rows"
+    command = sampled.prepare_command("… ")
     if hint:
         fix = columns.partition("? ")[2]
-    elif field in ("answers", "supporting", "documents"):
-        fix += f", or write them with `rag-rewards prepare … -r {sampled.recipe.name}`"
+        fix = fix[:1].lower() + fix[1:]
+    elif command and field in ("answers", "supporting", "documents"):
+        fix += f", or write them with {command}"
     return Finding("fields", level, text + others, fix)
 
 
 def _groups(sampled: Sampled) -> Iterator[Finding]:
-    groups, name = sampled.sample.groups, sampled.recipe.name
+    groups = [each for each in sampled.sample.groups if each.key or is_object(each.lines[0][1])]
+    name = sampled.recipe.name
     compares, count = sampled.scorer.scope == "group", len(groups)
     sizes = [group.rows for group in groups]
     single, keyless = sizes.count(1), sum(not group.key for group in groups)
     divided = sum(group.is_divided for group in groups)
-    if keyless and not compares and (level := level_of(keyless, count)):
+    if keyless and not compares and level_of(keyless, count):
         text = f"{keyless:,} of {count:,} rows have neither `group` nor `question`"
         fix = "add the field `group` to the rows, or set the option group_size"
-        yield Finding("group-ids", "warning" if level else level, text, fix)
+        yield Finding("group-ids", "warning", text, fix)
     elif single and compares and not keyless:
         text = f"{name} compares the responses of a prompt, and {single:,} of {count:,} prompts "
         fix = "sample several responses to each prompt, and give them the same `group`"
@@ -285,12 +316,18 @@ def _groups(sampled: Sampled) -> Iterator[Finding]:
         text = f"the rows of {divided:,} of {count:,} prompts are not adjacent"
         yield Finding("divided-groups", "warning", text, "use the option sort with score")
     members = [[sampled.rows[i] for i in group] for group in sampled.groups]
-    mixed = sum(len({(row.question, repr(row.answers)) for row in group}) > 1 for group in members)
+    mixed = sum(len(set(map(_question_of, group))) > 1 for group in members)
     if mixed:
         text = f"{mixed:,} of {count:,} groups contain rows of different questions or gold answers"
         level = level_of(mixed, count) or "warning"
         fix = "give the rows of each prompt their own `group`, or set the option group_size"
         yield Finding("mixed-groups", level, text, fix)
+
+
+def _question_of(row: ScoredRow) -> tuple[str | None, str]:
+    """Return what the rows of one prompt have in common. The order of the answers is no part."""
+    answers = row.answers
+    return row.question, repr(sorted(answers, key=repr) if isinstance(answers, list) else answers)
 
 
 def _prompts(sampled: Sampled) -> Iterator[Finding]:
@@ -300,10 +337,9 @@ def _prompts(sampled: Sampled) -> Iterator[Finding]:
     missing = sum(mark not in prompt for prompt in own)
     if level := level_of(missing, len(own)):
         text = f"{missing:,} of {len(own):,} prompts do not request {mark}"
-        fix = (
-            f"request the form {sampled.definition.output.description} in `prompt`, as "
-            f"`rag-rewards prepare … -r {sampled.recipe.name}` does"
-        )
+        command = sampled.prepare_command("… ")
+        fix = f"request the form {sampled.form} in `prompt`"
+        fix += f", as {command} does" if command else ""
         yield Finding("prompt", level, text, fix)
 
 
@@ -318,14 +354,17 @@ def _form(sampled: Sampled) -> Iterator[Finding]:
             fix = f'add "response_prefix": "{THINKING}" to the rows: the chat template began it'
             yield Finding("thinking", level, text, fix)
             return
-    wrong = sum((row.components or {}).get("format", 1) == 0 for row in sampled.rows)
+    wrong = sum(
+        (row.components or {}).get("format", 1) == 0 and not sampled.missing_part(row)
+        for row in sampled.rows
+    )
     if wrong > MOST * rows and rows >= LEAST_ROWS:
         text = (
             f"{wrong:,} of {rows:,} responses have the parts of the form, but a format reward of 0"
         )
         fix = (
-            f"request exactly the form {sampled.definition.output.description} in the prompt, or "
-            "see `rag-rewards explain IN --id ID` for one of them"
+            f"request exactly the form {sampled.form} in the prompt, or see "
+            " `rag-rewards explain IN --id ID` for one of them"
         )
         yield Finding("format", "warning", text, fix)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rag_rewards.rows import Chunk, Line, line_key
+import msgspec
+
+from rag_rewards.rows import Chunk, Line, ScoredRow, decode_line, line_key
 from rag_rewards.rows.line_groups import NO_KEY, key_digest
 
+_ROW = msgspec.json.Decoder(ScoredRow)
 GROUP_ROWS = 64
 """Rows of a group that a sample contains."""
 
@@ -37,6 +40,12 @@ class SampledGroup:
         if len(self.lines) < GROUP_ROWS:
             self.lines.append(line)
 
+    @property
+    def decoded(self) -> Iterator[ScoredRow]:
+        """The rows that can be decoded."""
+        rows = (decode_line(line, _ROW) for _, line in self.lines)
+        return (row for row in rows if isinstance(row, ScoredRow))
+
 
 @dataclass
 class Sample:
@@ -44,6 +53,11 @@ class Sample:
 
     groups: list[SampledGroup]
     rows: int
+
+    @property
+    def decoded(self) -> Iterator[ScoredRow]:
+        """The rows that can be decoded."""
+        return (row for group in self.groups for row in group.decoded)
 
 
 def chunk_of(groups: Sequence[SampledGroup], *, compares: bool) -> Chunk:

@@ -20,6 +20,7 @@ from rag_rewards.metrics.intervals import summarize
 from rag_rewards.metrics.measurement import MeasuredRun
 from rag_rewards.metrics.scored_values import ScoreValue
 from rag_rewards.recipe_object import Recipe
+from rag_rewards.recipes.output_forms import recipe_of_form
 from rag_rewards.report.configuration import differing_settings, notes_of, recipes_of
 from rag_rewards.report.explain_score import explain_score
 from rag_rewards.report.explanation import Explanation
@@ -47,8 +48,8 @@ from rag_rewards.report.rows import (
 from rag_rewards.report.segments import MAX_CHARACTERS
 from rag_rewards.report.statistics import Statistics, distribution, spreads, statistics
 from rag_rewards.rows import ScoredRow, Totals, findings_of
-from rag_rewards.rows.encoding import lacks_mark
-from rag_rewards.scorer import Scorer
+from rag_rewards.rows.encoding import count_form
+from rag_rewards.scorer import Scorer, missing_part_by
 from rag_rewards.training.curriculum import Curriculum
 
 TEXT_BYTES = 3_500_000
@@ -126,14 +127,13 @@ class Run:
         return [list(each[1:]) for each in ranges[:SHOWCASE]]
 
     def form_notes(self) -> list[str]:
-        """Return a note if most responses lack the part of the answer that the recipe reads."""
-        if not isinstance(self.reward, Recipe):
+        """Return what the totals of the rows show to be wrong with the form of their responses."""
+        if self.reward is None:
             return []
-        form = self.reward.output_form
-        count = sum(lacks_mark(row, form.answer_mark) for row in self.rows)
-        part = form.answer_part(self.reward.name)
-        totals = Totals(rows=len(self.rows), without_form={part: count})
-        return list(map(str, findings_of(totals, self.reward.name)))
+        totals, missing = Totals(rows=len(self.rows)), missing_part_by(self.reward)
+        for row in self.rows:
+            count_form(totals, row, missing, recipe_of_form)
+        return list(map(str, findings_of(totals, self.reward.signature)))
 
 
 def write_report(

@@ -72,7 +72,7 @@ def undecided_parts(decisions: Mapping[str, int]) -> tuple[str, str] | None:
 
 
 def undecided_warning(decisions: Mapping[str, int]) -> str | None:
-    """Return the same as one text."""
+    """Return the message of `undecided_parts` with its fix as one text; None if there is none."""
     parts = undecided_parts(decisions)
     return parts and ": ".join(parts)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ class RowEncoder:
 
     signature      signature of the scoring, written on every row
     keep_evidence  also write the evidence that was gathered
-    parts          names of the parts that a response must have, by the text that begins them; the
-                   responses are counted by the first part that they lack
+    missing_part   function that returns the name of the first part that a response lacks, or ""
     other_form     function that returns the name of another recipe whose form a response has, or ""
     read           fields that the recipe reads
     """
@@ -49,12 +47,12 @@ class RowEncoder:
         signature: str,
         *,
         keep_evidence: bool = False,
-        parts: Mapping[str, str] = MappingProxyType({}),
+        missing_part: Callable[[Rollout], str] | None = None,
         other_form: Callable[[Rollout], str] | None = None,
         read: Collection[str] = (),
     ) -> None:
         self.keep_evidence = keep_evidence
-        self._parts, self._other_form, self._read = parts, other_form, read
+        self._missing_part, self._other_form, self._read = missing_part, other_form, read
         self._signature = msgspec.Raw(_ENCODER.encode(signature))
 
     def encode(
@@ -90,10 +88,8 @@ class RowEncoder:
             out.numbers.append(number)
             out.ends.append(length)
             out.totals.add(result, row.finish_reason == "length")
-            if part := next(
-                (self._parts[each] for each in self._parts if lacks_mark(row, each)), ""
-            ):
-                self._count_form(row, part, out.totals)
+            if self._missing_part:
+                count_form(out.totals, row, self._missing_part, self._other_form)
         for group in chunk.groups or _adjacent(rows):
             scores = (results[i] for i in group)
             out.totals.add_group(
@@ -105,12 +101,6 @@ class RowEncoder:
             )
         out.output = b"".join(parts)
         return out
-
-    def _count_form(self, row: Rollout, part: str, totals: Totals) -> None:
-        """Count a response without a part of its form."""
-        totals.without_form[part] = totals.without_form.get(part, 0) + 1
-        if self._other_form and (name := self._other_form(row)):
-            totals.other_forms[name] = totals.other_forms.get(name, 0) + 1
 
     def _line(
         self, line: bytes, number: int, row: ScoredRow, informed: Rollout, score: Score
@@ -136,12 +126,17 @@ def _adjacent(rows: Sequence[Rollout | RolloutError]) -> Iterator[list[int]]:
             yield [i for i, _ in members]
 
 
-def lacks_mark(row: Rollout, mark: str) -> bool:
-    """Return whether the parsed text of a response does not contain a mark of its form."""
-    try:
-        return bool(mark) and mark not in row.parsed.text
-    except RolloutError:  # messages without a text
-        return True
+def count_form(
+    totals: Totals,
+    row: Rollout,
+    missing_part: Callable[[Rollout], str],
+    other_form: Callable[[Rollout], str] | None,
+) -> None:
+    """Count a response that lacks a part of its form. The functions are those of `RowEncoder`."""
+    if part := missing_part(row):
+        totals.without_form[part] = totals.without_form.get(part, 0) + 1
+        if other_form and (name := other_form(row)):
+            totals.other_forms[name] = totals.other_forms.get(name, 0) + 1
 
 
 def _with_hint(error: RolloutError, line: bytes, read: Collection[str]) -> RolloutError:

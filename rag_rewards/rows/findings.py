@@ -9,6 +9,7 @@ import msgspec
 
 from rag_rewards.rows.chunks import Totals
 from rag_rewards.rows.decisions import undecided_parts
+from rag_rewards.signature import CODE_KEY, Signature, StageSignature
 
 Level = Literal["problem", "warning"]
 
@@ -49,51 +50,72 @@ def level_of(count: int, total: int) -> Level | None:
     return "warning" if count > MANY * total and count >= LEAST_ROWS else None
 
 
-def findings_of(totals: Totals, recipe: str = "") -> list[Finding]:
-    """Return the faults that follow from the totals of scored rows. `recipe` is its name.
+def findings_of(totals: Totals, signature: str = "") -> list[Finding]:
+    """Return the faults that follow from the totals of rows which the recipe of a signature scored.
 
     They are responses in another form, rows without a reward, equal rewards in all rows or in most
-    groups, undecided answers, and responses cut at the length limit.
+    groups, undecided answers, and responses that are truncated at the length limit.
     """
-    findings = [*_form(totals, recipe), *_rewards(totals)]
+    stage = Signature.parse(signature).parts[-1] if signature else StageSignature("")
+    form = list(_form(totals, stage))
+    findings = [*form, *_rewards(totals, stage, has_form=not form)]
     if parts := undecided_parts(totals.decisions):
         findings.append(Finding("undecided", "warning", *parts))
     if level := level_of(totals.truncated, totals.rows):
-        text = f"{totals.truncated:,} of {totals.rows:,} responses are cut at the length limit"
+        text = (
+            f"{totals.truncated:,} of {totals.rows:,} responses are truncated at the length limit"
+        )
         fix = "increase the number of tokens of a response in the trainer and in the sampling"
-        findings.append(Finding("cut", level, text, fix))
+        findings.append(Finding("truncated", level, text, fix))
     return findings
 
 
-def _form(totals: Totals, recipe: str) -> Iterator[Finding]:
-    name = recipe or "this recipe"
-    for part, count in totals.without_form.items():
-        if (level := level_of(count, totals.rows)) is None:
-            continue
-        text = f"{count:,} of {totals.rows:,} responses have no {part}"
-        fix = f"request it in the prompt (`rag-rewards prepare -r {recipe or 'NAME'}` does)"
-        other, matches = max(totals.other_forms.items(), key=lambda each: each[1], default=("", 0))
-        if level == "problem" and 2 * matches > count:
-            text += f"; {matches:,} have the form of {other}"
-            fix = f"use -r {other}, or the prompt of {name} (`rag-rewards prepare -r {recipe}`)"
-        yield Finding("form", level, text, fix)
+def prepare_command(stage: StageSignature, arguments: str = "") -> str:
+    """Return the command that writes the prompts of a recipe; "" for a recipe of a user.
+
+    >>> prepare_command(StageSignature("arena", hardened=True))
+    '`rag-rewards prepare -r arena --hardened`'
+    """
+    if not stage.recipe or CODE_KEY in stage.settings:
+        return ""
+    return f"`rag-rewards prepare {arguments}-r {stage.recipe}{' --hardened' * stage.hardened}`"
 
 
-def _rewards(totals: Totals) -> Iterator[Finding]:
+def _form(totals: Totals, stage: StageSignature) -> Iterator[Finding]:
+    count, rows, command = sum(totals.without_form.values()), totals.rows, prepare_command(stage)
+    if (level := level_of(count, rows)) is None:
+        return
+    if len(totals.without_form) == 1:
+        text = f"{count:,} of {rows:,} responses have no {next(iter(totals.without_form))}"
+    else:
+        parts = (f"{number:,} have no {part}" for part, number in totals.without_form.items())
+        text = f"{count:,} of {rows:,} responses lack a part of the form: {'; '.join(parts)}"
+    fix = "request it in the prompt" + (f" ({command} does)" if command else "")
+    other, matches = max(totals.other_forms.items(), key=lambda each: each[1], default=("", 0))
+    if level == "problem" and 2 * matches > count:
+        text += f"; {matches:,} have the form of {other}"
+        fix = f"use -r {other}, or " + (
+            f"the prompt of {stage.recipe} ({command})" if command else fix
+        )
+    yield Finding("form", level, text, fix)
+
+
+def _rewards(totals: Totals, stage: StageSignature, *, has_form: bool) -> Iterator[Finding]:
     scored = totals.rows - totals.not_scored
     if level := level_of(totals.not_scored, totals.rows):
         text = f"{totals.not_scored:,} of {totals.rows:,} rows have no reward, but no error"
-        yield Finding(
-            "unscored", level, text, "return a number, not None, from the function of the reward"
-        )
+        fix = "see `rag-rewards explain IN --id ID` for one of them"
+        if CODE_KEY in stage.settings:
+            fix = "return a number, not None, from the function of the reward"
+        yield Finding("unscored", level, text, fix)
     is_constant = totals.lowest is not None and totals.lowest == totals.highest
-    if is_constant and scored >= LEAST_ROWS:
+    if is_constant and totals.groups and scored >= LEAST_ROWS:
         yield Finding(
             "constant",
             "problem",
             f"every reward is {totals.lowest:g}, so that a policy learns nothing",
-            "correct the other findings first; then sample with a higher temperature, or use other "
-            "questions",
+            ("" if has_form else "correct the form of the responses first; then ")
+            + "sample with a higher temperature, or use other questions",
         )
     elif totals.flat and totals.flat >= MOST * totals.groups and totals.groups >= LEAST_ROWS:
         yield Finding(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, islice
 from operator import eq
 from typing import Any, Literal
@@ -22,15 +23,15 @@ from rag_rewards.loading import (
     recorded_settings,
     recorded_spec,
 )
-from rag_rewards.prompts import ANY_FORM, OutputForm
 from rag_rewards.recipe_object import Recipe
 from rag_rewards.recipes import build_recipe, definition_of
+from rag_rewards.recipes.output_forms import recipe_of_form
 from rag_rewards.rewards.decision_threshold import split_decision
-from rag_rewards.rollout import EVIDENCE_FIELDS, Score
+from rag_rewards.rollout import EVIDENCE_FIELDS, Rollout, Score
 from rag_rewards.rows import Line, ScoredRow, Totals, decode_line, findings_of
-from rag_rewards.rows.encoding import lacks_mark
+from rag_rewards.rows.encoding import count_form
 from rag_rewards.rows.line_groups import LineGroup
-from rag_rewards.scorer import Scorer
+from rag_rewards.scorer import Scorer, missing_part_by
 from rag_rewards.signature import Signature
 from rag_rewards.training.advantages import zscores
 from rag_rewards.training.curriculum import Curriculum, Stage
@@ -62,7 +63,7 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     advantage_shift          mean absolute change of the advantage
     means                    both means of the reward, of `correct` and of each component
     most_changed             the rollouts with the largest changes
-    without_form             responses without the answer's part, which the recipe after reads
+    without_form             responses without a part of the form, which the recipe after reads
     warnings                 whether these are most of the responses
     """
 
@@ -236,6 +237,7 @@ class _Replay:
     _first_line: int = 0
     _signature: Any = None
     _sums: dict[str, list[float]] = field(default_factory=dict)
+    _totals: Totals = field(default_factory=Totals)
 
     @property
     def rewards(self) -> tuple[Reward, Reward]:
@@ -243,6 +245,10 @@ class _Replay:
         if self._rewards is None:
             self._rewards = self.variation.rewards(self.recorded)
         return self._rewards
+
+    @cached_property
+    def _missing_part(self) -> Callable[[Rollout], str]:
+        return missing_part_by(self.rewards[1])
 
     def add(self, group: LineGroup) -> None:
         """Score the rollouts of a group. Raises UsageError for rows with other settings."""
@@ -311,13 +317,14 @@ class _Replay:
 
     def _compare(self, scored: Sequence[tuple[ScoredRow, float, float]]) -> None:
         """Add the rewards of the rollouts of a group before and after the change."""
-        result, mark = self.result, _form(self.rewards[1]).answer_mark
+        result = self.result
         olds, news = [old for _, old, _ in scored], [new for _, _, new in scored]
         recorded = [_recorded(rollout, "reward") for rollout, _, _ in scored]
         result.recorded += len(scored) - recorded.count(None)
         result.reproduced += sum(map(eq, recorded, olds))
         result.rows += len(scored)
-        result.without_form += sum(lacks_mark(rollout, mark) for rollout, _, _ in scored)
+        for rollout, _, _ in scored:
+            count_form(self._totals, rollout, self._missing_part, recipe_of_form)
         result.groups += 1
         result.dead_before += len(scored) > 1 and max(olds) == min(olds)
         result.dead_after += len(scored) > 1 and max(news) == min(news)
@@ -334,19 +341,15 @@ class _Replay:
     def complete_result(self) -> ReplayResult:
         """Return the result with its means, settings and warnings."""
         result, (before, after) = self.result, self.rewards
-        part = _form(after).answer_part(getattr(after, "name", ""))
-        totals = Totals(rows=result.rows, without_form={part: result.without_form})
-        result.warnings = list(map(str, findings_of(totals, getattr(after, "name", ""))))
+        self._totals.rows = result.rows
+        result.without_form = sum(self._totals.without_form.values())
+        result.warnings = list(map(str, findings_of(self._totals, after.signature)))
         result.before, result.after = before.signature, after.signature
         old, new = _settings(before), _settings(after)
         result.settings = {key: (old[key], new[key]) for key in new if old[key] != new[key]}
         result.means = {name: (a / count, b / count) for name, (a, b, count) in self._sums.items()}
         result.advantage_shift /= max(result.rows, 1)
         return result
-
-
-def _form(reward: Reward) -> OutputForm:
-    return reward.output_form if isinstance(reward, Recipe) else ANY_FORM
 
 
 def _message(error: Any) -> str:

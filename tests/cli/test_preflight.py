@@ -5,17 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ROOT
+from command_line import ROOT, Result
 
 from rag_rewards.recipes import RECIPES
 from rag_rewards.recipes.output_forms import parts_of
 from rag_rewards.rollout import Rollout
 from rag_rewards.rows import decode_row
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+
+from judge_server import JudgeServer, Reply
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -141,7 +147,7 @@ def test_good_rollouts_have_no_findings(cli, write, recipe):
     result = json.loads(cli("preflight", write(rows), "-r", recipe, "--json", code=0).out)
     assert (result["verdict"], result["findings"]) == ("ready", [])
     assert result["sampled"] == result["rows"] == len(rows)
-    assert result["figures"]
+    assert result["measures"]
 
 
 # --- rollouts that are not ------------------------------------------------------------------------
@@ -223,7 +229,7 @@ CASES: list[tuple[str, str, Change, str, str, tuple[str, ...]]] = [
     ("truthrl", "truthrl", boxed("I don't know"), "abstentions", "documents", EXACT),
     # responses
     ("arena", "arena", text(lambda _: ""), "empty", "stop strings", ()),
-    ("lear", "lear", each(finish_reason="length"), "cut", "number of tokens", ()),
+    ("lear", "lear", each(finish_reason="length"), "truncated", "number of tokens", ()),
     ("rlcr", "rlcr", text(lambda _: "<think>One moment"), "thinking", "number of tokens", ()),
     (
         *("naive-grpo", "naive-grpo", text(lambda response: response.replace("<think>", ""))),
@@ -257,10 +263,10 @@ CASES: list[tuple[str, str, Change, str, str, tuple[str, ...]]] = [
 )
 def test_a_fault_has_its_finding_and_its_fix(cli, write, recipe, rows, change, code, fix, options):
     result = cli("preflight", write(change(example(rows))), "-r", recipe, "--json", *options)
-    findings = json.loads(result.out)["findings"]
-    codes = [each["code"] for each in findings]
-    assert any(each["code"] == code and fix in each["fix"] for each in findings), findings
-    is_problem = any(each["level"] == "problem" for each in findings)
+    faults = json.loads(result.out)["findings"]
+    codes = [each["code"] for each in faults]
+    assert any(each["code"] == code and fix in each["fix"] for each in faults), faults
+    is_problem = any(each["level"] == "problem" for each in faults)
     assert result.code == is_problem, codes
 
 
@@ -284,8 +290,10 @@ def test_the_sample_is_one_of_prompts_with_all_their_rows(cli, write, tmp_path):
     ]
     assert [(each["prompts"], each["rows"]) for each in results] == [(3, len(rows))] * 4
     assert len({each["sampled"] for each in results}) == 1
-    figures = [{figure["name"]: figure["value"] for figure in each["figures"]} for each in results]
-    assert figures[1:] == figures[:1] * 3
+    measures = [
+        {measure["name"]: measure["value"] for measure in each["measures"]} for each in results
+    ]
+    assert measures[1:] == measures[:1] * 3
 
 
 def test_groups_by_their_size(cli, write):
@@ -327,14 +335,147 @@ def test_a_reward_without_values_and_one_that_fails(cli, write, tmp_path):
         assert fix in found[code]
 
 
+def findings(result: Result) -> dict[str, Row]:
+    return {each["code"]: each for each in json.loads(result.out)["findings"]}
+
+
+def judge_at(server: JudgeServer) -> tuple[object, ...]:
+    return (
+        "--judge",
+        server.url,
+        "--judge-model",
+        "x",
+        "--set",
+        "models.judge_retries=0",
+        "--json",
+    )
+
+
 def test_the_judge_is_counted_with_its_cost(cli, write):
     rows = example("rubric")
-    figures = json.loads(cli("preflight", write(rows), "-r", "rubric", "--json", code=0).out)
-    needs = next(each for each in figures["figures"] if "need the judge" in each["name"])
+    plain = json.loads(cli("preflight", write(rows), "-r", "rubric", "--json", code=0).out)
+    needs = next(each for each in plain["measures"] if "need the judge" in each["name"])
     assert (needs["value"], needs["note"]) == (
         len(rows),
         f"{len(rows)} of them contain the verdicts",
     )
+    rows = example("truthrl")
+    group = [row for row in rows if row["group"] == rows[0]["group"]]
+    prices = ("--price-in", 10_000, "--price-out", 0)
+    with JudgeServer() as server:
+        source = write(without("verdicts")(group))
+        result = cli("preflight", source, "-r", "truthrl", *judge_at(server), *prices)
+        sent = len(server.requests)
+    measures = {each["name"]: each for each in json.loads(result.out)["measures"]}
+    requests = measures["requests to the judge"]["value"]
+    assert 0 < requests < sent  # without the requests that check the judge
+    assert measures["tokens of the judge"]["value"] == 110 * requests
+    assert measures["cost of the judge"]["value"] == pytest.approx(requests)
+
+
+def test_a_judge_that_refuses_some_rows_is_not_dead(cli, write):
+    rows = without("verdicts")(example("truthrl"))
+    refused = Reply(status=400, raw=b'{"error": "content filter"}')
+    first = rows[0]["question"]
+    with JudgeServer(lambda each: refused if first in each.material else Reply()) as server:
+        some = findings(cli("preflight", write(rows), "-r", "truthrl", *judge_at(server)))
+    assert "content filter" in some["model"]["message"]
+    assert f"of {len(rows)} rows" in some["model"]["message"]
+    with JudgeServer(lambda each: refused if each.number > 6 else Reply()) as server:
+        most = findings(cli("preflight", write(rows), "-r", "truthrl", *judge_at(server), code=1))
+    assert most["model"]["level"] == "problem"
+    with JudgeServer(lambda _: Reply(status=401)) as server:
+        denied = cli("preflight", write(rows), "-r", "truthrl", *judge_at(server), code=1)
+    assert findings(denied)["model"]["fix"].startswith("correct http")
+    options = ("-r", "ctrl-rag", "--model", "/nonexistent", "--json")
+    missing = findings(cli("preflight", write(example("ctrl-rag")), *options, code=1))
+    assert missing["model"]["fix"] == "correct /nonexistent: pass --model PATH"
+    unknown = ("-r", "truthrl", "--set", "models.tokenizer=/nonexistent")
+    assert "/nonexistent" in cli("preflight", write(rows), *unknown, code=2).err
+
+
+# --- stages, profiles and shares ------------------------------------------------------------------
+
+
+def test_each_row_of_a_curriculum_has_the_form_of_its_stage(cli, write, tmp_path):
+    config = tmp_path / "stages.yaml"
+    config.write_text("stages:\n- {recipe: naive-grpo, until_step: 10}\n- {recipe: arena}\n")
+    first, second = each(step=1)(example("naive-grpo")), each(step=10)(example("arena"))
+    options = ("--config", config, "--json")
+    assert "form" not in findings(cli("preflight", write(first + second), *options))
+    wrong = each(step=10)(example("naive-grpo"))
+    for row in wrong:
+        row["supporting"] = [1]
+    result = cli("preflight", write(wrong), *options, code=1)
+    assert "<relevance> section, which arena reads" in findings(result)["form"]["message"]
+    shares = [each for each in json.loads(result.out)["measures"] if "the form" in each["name"]]
+    assert shares[0]["value"] == 0
+    scored = cli("score", write(wrong), *options[:2], "-o", tmp_path / "out.jsonl")
+    assert "<relevance> section, which arena reads" in scored.err
+
+
+def test_a_group_of_two_stages_is_a_problem(cli, write, tmp_path):
+    config = tmp_path / "stages.yaml"
+    config.write_text("stages:\n- {recipe: ctrl-rag, until_step: 10}\n- {recipe: ctrl-rag-clr}\n")
+    rows = example("ctrl-rag")
+    for number, row in enumerate(rows):
+        row["step"] = 10 * (number % 2)
+    result = cli("preflight", write(rows), "--config", config, "--json", code=1)
+    assert "different stages" in findings(result)["rows"]["message"]
+
+
+def test_parts_count_together_and_are_equal_in_the_report(cli, write, tmp_path):
+    rows = example("arena")
+    for number, row in enumerate(rows):
+        part = ("<answer>", "<analysis>", "")[number % 3]
+        row["response"] = row["response"].replace(part, "") if part else row["response"]
+    form = findings(cli("preflight", write(rows), "-r", "arena", "--json", code=1))["form"]
+    assert form["level"] == "problem"
+    assert "<answer> section" in form["message"]
+    assert "<analysis> section" in form["message"]
+    out = tmp_path / "out.jsonl"
+    for command in (
+        ("score", write(rows), "-r", "arena", "-o", out),
+        ("report", out, "-o", tmp_path / "out.html"),
+        ("replay", out),
+    ):
+        assert form["message"] in cli(*command, code=0).err
+
+
+def test_the_commands_of_fixes_name_the_profile_and_no_recipe_of_a_user(cli, write, tmp_path):
+    rows = text(lambda _: "It")(example("arena"))
+    options = ("-r", "rag-total", "--hardened", "--json")
+    fix = findings(cli("preflight", write(rows), *options, code=1))["form"]["fix"]
+    assert "prepare -r rag-total --hardened`" in fix
+    module = tmp_path / "own.py"
+    module.write_text(
+        "from dataclasses import replace\nfrom rag_rewards.recipes import RECIPES\n"
+        "mine = replace(RECIPES['arena'], name='mine')\n"
+    )
+    found = findings(cli("preflight", write(rows), "-r", f"{module}:mine", "--json", code=1))
+    assert found["form"]["fix"] == "request it in the prompt"
+    assert "prepare" not in found["constant"]["fix"]
+
+
+def test_faults_that_are_none(cli, write, tmp_path):
+    right = each(answers=["42"], response=r"<think>.</think> \boxed{42}")(example("truthrl"))
+    single = write([row | {"group": str(i)} for i, row in enumerate(right[:6])])
+    out = ("-o", tmp_path / "out.jsonl")
+    assert "every reward" not in cli("score", single, "-r", "truthrl", *EXACT, *out).err
+    rows = [
+        row | {"answers": row["answers"][:: (-1) ** i]}
+        for i, row in enumerate(each(answers=["Seine", "the Seine"])(example("arena")))
+    ]
+    broken = write([*rows, *["{"] * 40], "broken.jsonl")
+    found = findings(cli("preflight", broken, "-r", "arena", "--json", code=1))
+    assert not {"mixed-groups", "group-ids"} & found.keys()
+
+
+def test_the_example_of_the_page(cli):
+    source = ROOT / "examples/arena.jsonl"
+    result = cli("preflight", source, "-r", "arena", "--json", code=0)
+    assert json.loads(result.out)["verdict"] == "ready with warnings"
+    assert list(findings(result)) == ["exact"]
 
 
 def test_score_warns_about_the_same(cli, write, tmp_path):

@@ -45,7 +45,7 @@ def test_output_for_trl(cli, hotpotqa, tmp_path):
     out = tmp_path / "train.jsonl"
     source = hotpotqa([facts(i) for i in range(3)])
     ran = cli("prepare", "hotpotqa", source, "-o", out, "-r", "arena", "-t", "trl", code=0)
-    assert ran.err.splitlines()[0] == f"3 of 3 rows of hotpotqa → {out}"
+    assert ran.err.splitlines()[0] == f"3 of 3 rows of {source} → {out}"
     assert ran.out == ""
     first = read_rows(out)[0]
     columns = "prompt id question documents supporting answers answer_kind answerable source_fields"

@@ -147,6 +147,6 @@ def test_totals_of_parts_are_the_totals_of_the_whole() -> None:
     assert whole == merged
     assert whole.means() == {"reward": 0.75, "correct": 1.0, "a": 0.5}
     assert whole.decisions == {"judge": 1, "right": 1}
-    lines = list(summary(whole, 1.0, "signature"))
+    lines = list(summary(whole, 1.0, ""))
     assert "answers: 1 right · 1 decided by the judge" in lines
     assert (whole.rows, whole.errors, whole.not_scored, whole.truncated) == (3, 1, 1, 1)
