@@ -18,6 +18,7 @@ used here, so that long responses do not outweigh short ones.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,6 +90,8 @@ class DisplacementMonitor:
         self._kept: dict[RightResponse, float] = {}
         self._prompts: set[TokenIds] = set()
         self._is_checked = False
+        self._failure: UsageError | None = None
+        self._lock = asyncio.Lock()
         self._has_warned = False
 
     async def step(
@@ -101,9 +104,12 @@ class DisplacementMonitor:
         responses  right responses of this step, of which one is kept for each prompt
 
         The result is empty unless `every` steps have passed since the last measurement. A response
-        that the policy cannot score is left out, with a warning. The first call checks the policy,
-        and raises BackendError for one whose values cannot be log-probabilities.
+        that the policy cannot score is left out, with a warning, and another one of its prompt can
+        be kept. The first call checks the policy. If the check fails, this call and all later ones
+        raise UsageError.
         """
+        if self._failure is not None:
+            raise self._failure
         is_due = step >= self._next
         if is_due:
             self._next = (step // self.every + 1) * self.every
@@ -111,11 +117,12 @@ class DisplacementMonitor:
         new = [each for each in responses if self._reserve(each)]
         if not old and not new:
             return []
-        if not self._is_checked:
-            self._is_checked = True
-            await policy.selfcheck()
-        values = await _mean_logprobs(policy, [*old, *new])
-        self._kept |= {each: values[each] for each in new if each in values}
+        try:
+            await self._check(policy)
+            values = await _mean_logprobs(policy, [*old, *new])
+            self._kept |= {each: values[each] for each in new if each in values}
+        finally:
+            self._prompts -= {each.prompt for each in new if each not in self._kept}
         return [
             Likelihood(values[each], values[each] - first)
             for each, first in old.items()
@@ -142,6 +149,21 @@ class DisplacementMonitor:
             )
         means = fmean(each.logprob for each in likelihoods), change
         return dict(zip(METRICS, means, strict=True))
+
+    async def _check(self, policy: Policy) -> None:
+        """Run the self-check of the policy once. Tasks at the same time wait for it."""
+        async with self._lock:
+            if self._failure is None and not self._is_checked:
+                try:
+                    await policy.selfcheck()
+                except BackendError as error:
+                    self._failure = UsageError(
+                        f"displacement_every: the policy fails its self-check: {error}; correct "
+                        "the policy, or set displacement_every=0"
+                    )
+                self._is_checked = True
+        if self._failure is not None:
+            raise self._failure
 
     def _reserve(self, response: RightResponse) -> bool:
         """Return whether a response is to be kept: the first one of its prompt, up to LIMIT."""
@@ -185,7 +207,7 @@ async def _mean_logprobs(
     for each, answer in zip(responses, answers, strict=True):
         if isinstance(answer, ScoreAnswer):
             pairs = zip(answer.logprobs[0, 0], each.mask, strict=True)
-            values[each] = fmean(value for value, is_own in pairs if is_own)
+            values[each] = fmean(value for value, is_sampled in pairs if is_sampled)
     if errors := [answer for answer in answers if isinstance(answer, Exception)]:
         log.warning(
             "%d of %d right responses have no likelihood: %s", len(errors), len(answers), errors[0]

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from itertools import accumulate, takewhile
 from operator import mul
 from typing import Any
 
-from rag_rewards.errors import DataError, RolloutError
+from rag_rewards.errors import DataError, RolloutError, plain
 from rag_rewards.loading import RecipeSource
-from rag_rewards.rollout import Rollout, Score
+from rag_rewards.rollout import Rollout, Score, ScoreOrError
 from rag_rewards.scorer import Scorer
 from rag_rewards.training.credit.entries import Advantages
 from rag_rewards_adapters.reading import read_rollout
@@ -38,6 +39,12 @@ from rag_rewards_adapters.scoring import (
 )
 
 log = logging.getLogger("rag_rewards")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GroupCredit":
+        raise ImportError(f"{__name__} has no {name}: use EpisodeReward, which replaces it")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def reward(
@@ -73,11 +80,22 @@ def reward(
             name,
         )
 
+    @cache
+    def warn_once() -> None:
+        log.warning(
+            "%s has no rewards of turns, so turn_rewards=True has no effect: remove it, and use "
+            "another algorithm than turn_credit",
+            name,
+        )
+
     async def score(task: Any, trace: Any) -> float | dict[str, float]:
         result = await single.score(_rollout(scorer, task, trace))
         trace.record_metrics(component_metrics(name, result))
         value = float(result.value or 0.0)
-        if not turn_rewards or not result.turns:
+        if not turn_rewards:
+            return value
+        if not result.turns:
+            warn_once()
             return value
         _write_states(trace, [entry or 0.0 for entry in result.turns])
         return {name: value, f"{name}/turn_rewards": -_progress(trace)}
@@ -92,12 +110,14 @@ class EpisodeReward(GroupRecipe):
     credit          a credit method or a Credit; default: the settings `credit` of the recipe
     credit_options  options of the method, such as {"norm": "separate"}
     std_floor       record (R − mean)/max(std, floor) within the group, the advantage of LEAR
+    patience        number of consecutive episodes without any score before an error is logged
     options         settings and models, with the names of the command line
 
     Call the object in `finalize` of an environment, with the traces of the episode. It records the
     reward of each trace, from which prime-rl's `grpo` subtracts the mean of the group. An unscored
     trace gets its error, so that prime-rl does not train on it; if a model fails, these are all
-    traces of the group. A trace that failed before is no part of the group.
+    traces of the group. A trace that failed before is no part of the group. verifiers continues
+    after every error, so that none can end a run.
 
     With a credit method, prime-rl's `turn_credit` with `gamma = 0` and `beta = 1` gives the tokens
     of turn t of trace i the advantage u_it − c. Here, u_it is the advantage of the credit method,
@@ -109,8 +129,11 @@ class EpisodeReward(GroupRecipe):
     trainer = "verifiers"
     way_to_turn_credit = "set credit= to a credit method, and use turn_credit of prime-rl"
 
-    def __init__(self, recipe: RecipeSource | None = None, **options: Any) -> None:
+    def __init__(
+        self, recipe: RecipeSource | None = None, *, patience: int = 8, **options: Any
+    ) -> None:
         super().__init__(recipe, **options)
+        self._patience, self._failed_episodes = patience, 0
         if self.credit is not None:
             log.warning(
                 "%s has the credit method %s: use the algorithm turn_credit of prime-rl with "
@@ -127,6 +150,7 @@ class EpisodeReward(GroupRecipe):
         self._searches.check(self.scorer.recipes, rollouts)
         results = await self.scorer.score_each_async(rollouts, everyone)
         results = list(map(with_value, results))
+        self._count(results)
         scores = [result if isinstance(result, Score) else None for result in results]
         values = group_values(scores, everyone, self.std_floor)
         turns: Advantages = [None] * len(traces)
@@ -145,6 +169,23 @@ class EpisodeReward(GroupRecipe):
             else:
                 trace.record_metrics(component_metrics(self.name, score))
                 trace.record_reward(self.name, value)
+
+    def _count(self, results: Sequence[ScoreOrError]) -> None:
+        """Log an error each time that `patience` consecutive episodes are unscored."""
+        errors = [result for result in results if isinstance(result, RolloutError)]
+        if not results:
+            return
+        is_failed = len(errors) == len(results)
+        self._failed_episodes = self._failed_episodes + 1 if is_failed else 0
+        if is_failed and self._failed_episodes >= self._patience:
+            log.error(
+                "%s: no trace of the last %d episodes is scored, and prime-rl trains on none of "
+                "them: stop the run and repair the cause: %s",
+                self.name,
+                self._failed_episodes,
+                plain(str(errors[0])),
+            )
+            self._failed_episodes = 0
 
 
 def _write_advantages(trace: Any, advantages: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ from rag_rewards_adapters.displacement import (
     right_positions,
 )
 
-from rag_rewards.errors import BackendError
+from rag_rewards.errors import BackendError, UsageError
 from rag_rewards.evidence.protocols import ScoreAnswer
 from rag_rewards.rollout import Score
 
@@ -27,10 +27,15 @@ class Policy:
     scale: float = 1.0
     failing: frozenset[int] = frozenset()
     is_dead: bool = False
+    is_broken: bool = False
+    checks: int = 0
     scored: list[int] = field(default_factory=list)
 
     async def selfcheck(self) -> None:
-        pass
+        self.checks += 1
+        await asyncio.sleep(0)
+        if self.is_broken:
+            raise BackendError("the values are shifted by one")
 
     async def score(self, requests: Any) -> list[Any]:
         await asyncio.sleep(0)
@@ -49,7 +54,7 @@ def response(prompt: int, *tokens: int, mask: tuple[int, ...] = ()) -> RightResp
     return RightResponse((prompt,), tokens, mask or (1,) * len(tokens))
 
 
-def test_the_numbers_are_means_over_own_tokens_and_responses() -> None:
+def test_the_numbers_are_means_over_tokens_and_responses() -> None:
     policy, monitor = Policy(), DisplacementMonitor(3)
 
     async def run() -> list[Any]:
@@ -66,7 +71,7 @@ def test_the_numbers_are_means_over_own_tokens_and_responses() -> None:
         2,
         1,
         3,
-    ]  # responses of a kept prompt or without own tokens are not scored
+    ]  # responses of a kept prompt or without tokens of the policy are not scored
     assert [(each.logprob, each.change) for each in measured] == [
         (-3.0, -1.5),  # (1 + 2)/2 · 2, before (1 + 2)/2
         (-8.0, -4.0),
@@ -94,6 +99,36 @@ def test_failures_are_logged_and_left_out(caplog: Any) -> None:
         "1 of 2 right responses have no likelihood: too long",
         "1 of 1 right responses have no likelihood: the server is dead",
     ]
+
+
+def test_a_failure_of_the_policy_does_not_use_up_the_prompts() -> None:
+    policy, monitor = Policy(is_dead=True), DisplacementMonitor(1)
+
+    async def run() -> list[Any]:
+        responses = [response(i, 1) for i in range(LIMIT)]
+        await monitor.step(policy, 0, responses)
+        policy.is_dead = False
+        await monitor.step(policy, 1, responses)
+        return await monitor.step(policy, 2, [])
+
+    assert len(asyncio.run(run())) == LIMIT
+
+
+def test_a_policy_that_fails_its_check_is_an_error_in_each_task_and_step() -> None:
+    policy, monitor = Policy(is_broken=True), DisplacementMonitor(5)
+
+    async def run() -> list[Any]:
+        steps = [monitor.step(policy, 0, [response(i, 1)]) for i in range(2)]
+        together = await asyncio.gather(*steps, return_exceptions=True)
+        return [
+            *together,
+            *await asyncio.gather(monitor.step(policy, 1, []), return_exceptions=True),
+        ]
+
+    errors = asyncio.run(run())
+    assert [type(error) for error in errors] == [UsageError] * 3
+    assert "shifted by one" in str(errors[0])
+    assert (policy.checks, policy.scored) == (1, [])
 
 
 def test_tasks_at_the_same_time_keep_no_more_than_the_limit() -> None:

@@ -9,7 +9,7 @@ The server keeps the gold data of its rows: an observation has the prompt and th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
 
 from rag_rewards.datasets.records import Records
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import DataError, UsageError
 from rag_rewards.loading import RecipeSource
-from rag_rewards.rows.columns import last_question, rollout_from_columns
+from rag_rewards.rows.columns import rollout_from_columns
 from rag_rewards_adapters.openenv.rubric import RagRubric, recipe_of
 from rag_rewards_adapters.reading import Retriever, SearchTool
 from rag_rewards_adapters.row_checks import check_rows
@@ -118,8 +118,7 @@ class SearchEnvironment(Environment):  # type: ignore[misc]
         if self.rubric is not None:
             self.rubric.reset(row)
         self._state, self._is_done = State(episode_id=episode_id or str(uuid4())), False
-        prompt = last_question(row.get("prompt") or "") or row["question"]
-        return SearchObservation(prompt=prompt, metadata={"index": index})
+        return SearchObservation(prompt=_prompt_of(row), metadata={"index": index})
 
     def step(
         self, action: SearchAction, timeout_s: float | None = None, **_: Any
@@ -154,6 +153,28 @@ class SearchEnvironment(Environment):  # type: ignore[misc]
             return SearchObservation(done=True, error=f"{type(error).__name__}: {error}")
 
 
+def _prompt_of(row: Mapping[str, Any]) -> str:
+    """Return the prompt of a row as one text, or its question if it has no prompt.
+
+    The text of a chat is that of its messages up to the last one of the user, because it also
+    contains the form of the answer. Raises DataError for a prompt that is neither, and for a row
+    without a question.
+    """
+    prompt = row.get("prompt") or row.get("question")
+    if not prompt:
+        raise DataError("missing: add the question, or a prompt", "question")
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        roles = [message["role"] for message in prompt]
+        last = max(i for i, role in enumerate(roles) if role == "user")
+        return "\n\n".join(message["content"] for message in prompt[: last + 1])
+    except (KeyError, TypeError, ValueError):
+        raise DataError(
+            "expected text, or messages of text of which one is of the user", "prompt"
+        ) from None
+
+
 def environments(
     rows: str | Path,
     recipe: RecipeSource | None = None,
@@ -173,13 +194,18 @@ def environments(
     All sessions share the recipe and its models. Each row is checked with an empty response.
 
     Raises UsageError for an unreadable file, and for a recipe that cannot score single rollouts;
-    RolloutError for a row that cannot be scored.
+    RolloutError for a row without a question or a prompt, and for one that cannot be scored.
     """
     questions = []
     with Records(str(rows)) as records:
         for number, row in records:
             if not isinstance(row, dict):
                 raise UsageError(f"row {number} of {rows} is not a JSON object: correct it")
+            try:
+                _prompt_of(row)
+            except DataError as error:
+                error.row = f"{number} of {rows}"
+                raise
             questions.append(row)
     if not questions:
         raise UsageError(f"{rows} contains no row: write it with `rag-rewards prepare`")

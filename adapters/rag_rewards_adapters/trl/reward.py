@@ -120,7 +120,8 @@ class RagReward(TrainerReward[Batch]):
         self._truncate = truncate
         self._prefix = response_prefix
         self._group_size = group_size
-        self._monitor = DisplacementMonitor.of(displacement_every)
+        self._displacement_every = displacement_every
+        DisplacementMonitor.of(displacement_every)  # raises UsageError for a wrong number
         self._has_warned = False
         self._has_named_scaling = False
         self._settings: TrainerSettings | None = None
@@ -222,9 +223,9 @@ class RagReward(TrainerReward[Batch]):
         check_prompts(self._empty_rollouts(trainer), self.scorer, length or 0)
         if trainer.accelerator.is_main_process:
             check_judge(self.scorer.models.judge, self.scorer.recipes)
-        if self._monitor is not None:
+        if monitor := DisplacementMonitor.of(self._displacement_every):
             check_ranks(trainer)
-            self._watch(trainer, self._monitor)
+            self._watch(trainer, monitor)
 
     def _watch(self, trainer: Any, monitor: DisplacementMonitor) -> None:
         """Measure likelihood displacement. Raises UsageError for sharded weights."""
@@ -317,7 +318,7 @@ class RagReward(TrainerReward[Batch]):
     # --- rollouts ------------------------------------------------------------------------------
 
     def _rollouts(self, batch: Batch) -> list[Rollout | RolloutError]:
-        if self._monitor is not None and self._settings is None:
+        if self._displacement_every and self._settings is None:
             raise UsageError(f"displacement_every needs the trainer: {_BIND}")
         rollouts = super()._rollouts(batch)
         self.last_rollouts = [r if isinstance(r, Rollout) else None for r in rollouts]

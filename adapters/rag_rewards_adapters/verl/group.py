@@ -12,6 +12,7 @@ rollout scope: without the unscored rollout, the baseline of the group would hav
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 import weakref
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rag_rewards.errors import GroupError, RolloutError, UsageError
+from rag_rewards.errors import GroupError, RolloutError, UsageError, describe
 from rag_rewards.groups import fail_groups
 from rag_rewards.rollout import Rollout, Score
 from rag_rewards.rows.columns import to_builtins
@@ -37,6 +38,8 @@ from rag_rewards_adapters.verl.config import RewardOptions
 from rag_rewards_adapters.verl.credit import TurnCredit
 from rag_rewards_adapters.verl.engine import VerlEnginePolicy
 from rag_rewards_adapters.verl.rows import RolloutReader, extra_numbers
+
+log = logging.getLogger("rag_rewards")
 
 
 @dataclass(frozen=True)
@@ -206,12 +209,20 @@ class RagGroupAgentLoop:
 
         A loop does not know whether its group is one of the validation. Groups of another size than
         those of the training are.
+
+        Raises UsageError for an engine that fails its self-check.
         """
         if engine.monitor is None or len(sessions) != self.config.actor_rollout_ref.rollout.n:
             return {}
         outputs = [sessions[i].last for i in right_positions(scores)]
         right = [RightResponse.of(o.prompt_ids, o.response_ids, o.response_mask) for o in outputs]
-        measured = await engine.monitor.step(engine.policy, step, right)
+        try:
+            measured = await engine.monitor.step(engine.policy, step, right)
+        except UsageError:
+            raise
+        except Exception as error:  # the scores of the group do not depend on the measurement
+            log.warning("a group has no likelihoods: %s", describe(error))
+            measured = []
         return dict.fromkeys(METRICS, math.nan) | engine.monitor.metrics(measured)
 
 

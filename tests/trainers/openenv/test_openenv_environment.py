@@ -181,6 +181,23 @@ def test_the_last_turn_and_a_failure_end_the_episode(
 
 
 @pytest.mark.parametrize(
+    "prompt",
+    [
+        "Answer inside <answer></answer>.\n\nWhich river?",
+        [
+            {"role": "system", "content": "Answer inside <answer></answer>."},
+            {"role": "user", "content": "Which river?"},
+            {"role": "assistant", "content": "<think>"},
+        ],
+    ],
+)
+def test_the_policy_sees_the_whole_prompt(prompt: Any, tmp_path: Path) -> None:
+    environment = environments(file_of(tmp_path, {"prompt": prompt, "answers": ["Seine"]}))()
+    expected = "Answer inside <answer></answer>.\n\nWhich river?"
+    assert environment.reset().prompt == expected
+
+
+@pytest.mark.parametrize(
     ("lines", "error", "message"),
     [
         ("", UsageError, "is empty"),
@@ -199,3 +216,12 @@ def test_a_broken_row_is_an_error_before_the_server_starts(
     (tmp_path / "rows.jsonl").write_text(lines)
     with pytest.raises(error, match=message):
         environments(tmp_path / "rows.jsonl", "search-r1")
+
+
+@pytest.mark.parametrize("prompt", [None, [{"role": "system", "content": "Hi"}], ["Hi"], 5])
+def test_a_row_without_a_prompt_is_an_error_before_the_server_starts(
+    prompt: Any, tmp_path: Path
+) -> None:
+    field = "prompt" if prompt else "question"
+    with pytest.raises(RolloutError, match=f"row 1 of .*: {field}: "):
+        environments(file_of(tmp_path, {"prompt": prompt}))

@@ -10,6 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from rag_rewards_adapters.displacement import DisplacementMonitor
 from rag_rewards_adapters.trl import RagReward
 from test_trl_training import RecordingReward, clr_twin
 from trl_runs import rows, says, trainer
@@ -32,14 +33,14 @@ def displacement(folder: Path) -> dict[str, Any]:
     """Return the changes that the monitor measures on this rank, and the logged mean."""
     reward = RagReward("naive-grpo", displacement_every=1)
     changes: list[float] = []
-    step = reward._monitor.step
+    step = DisplacementMonitor.step
 
     async def recorded(*arguments: Any) -> list[Any]:
         own = await step(*arguments)
         changes.extend(each.change for each in own)
         return own
 
-    reward._monitor.step = recorded
+    DisplacementMonitor.step = recorded
     texts = says("<answer>Seine</answer>", "no idea")
     run = trainer(folder, reward, train_dataset=rows(8), rollout_func=texts)
     reward.bind(run)

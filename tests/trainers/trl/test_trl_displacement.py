@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from rag_rewards_adapters.displacement import THRESHOLD
-from rag_rewards_adapters.trl import RagReward
+from rag_rewards_adapters.displacement import THRESHOLD, DisplacementMonitor
+from rag_rewards_adapters.trl import RagReward, monitor
 from trl import GRPOTrainer
 from trl_runs import config, make_model, make_tokenizer, naive, rows, says, trainer, weights
 
-from rag_rewards.errors import UsageError
+from rag_rewards.errors import RagRewardsError, UsageError
 from rag_rewards.evidence.protocols import ScoreRequest
 from rag_rewards.rollout import Score
 
@@ -134,6 +134,49 @@ def test_the_monitor_changes_no_training_and_no_evaluation(tmp_path: Any) -> Non
     assert torch.equal(*(weights(run.model) for run in runs))
     names = [{name for entry in run.state.log_history for name in entry} for run in runs]
     assert names[1] - names[0] == {CHANGE, LOGPROB}
+
+
+def test_each_binding_has_its_own_monitor_and_each_generation_one_measurement(
+    tmp_path: Any, monkeypatch: Any
+) -> None:
+    calls: list[Any] = []
+    step = DisplacementMonitor.step
+
+    async def recorded(self: Any, *arguments: Any) -> Any:
+        calls.append(self)
+        return await step(self, *arguments)
+
+    monkeypatch.setattr(DisplacementMonitor, "step", recorded)
+    reward = RagReward("naive-grpo", displacement_every=1)
+    for _ in range(2):
+        run = trainer(tmp_path, reward, rollout_func=says(RIGHT, *OTHERS), args={"max_steps": 2})
+        reward.bind(run)
+        reward.bind(run)
+        run.train()
+        assert list(logged(run, CHANGE)) == [2]
+    assert len(calls) == 4
+    assert calls[0] is calls[1] is not calls[2]
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_an_error_of_one_rank_ends_all_ranks(tmp_path: Any, monkeypatch: Any, is_own: bool) -> None:
+    """The failing rank sends its error before it raises it, so that no rank waits for it."""
+    sent: list[Any] = []
+
+    async def step(*_: Any) -> list[Any]:
+        if is_own:
+            raise UsageError("the policy fails")
+        return []
+
+    def gather(results: list[Any]) -> list[Any]:
+        sent.extend(results)
+        return [*results, *([] if is_own else ["UsageError: the policy fails"])]
+
+    monkeypatch.setattr(DisplacementMonitor, "step", step)
+    monkeypatch.setattr(monitor, "gather_object", gather)
+    with pytest.raises(RagRewardsError, match="the policy fails"):
+        run_of(tmp_path, "naive-grpo")
+    assert sent == ["UsageError: the policy fails"] * is_own
 
 
 @pytest.mark.parametrize("every", [-1, 1.5, True, "2"])

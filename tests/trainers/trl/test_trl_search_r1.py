@@ -8,11 +8,14 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import pytest
 from trl import GRPOTrainer
 from trl_runs import make_model, qwen3_tokenizer
+
+from rag_rewards.errors import BackendError
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from test_trl_search_script import CALL, CORPUS, SMALL
@@ -55,9 +58,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
     served.server_close()
 
 
-@pytest.mark.optimizer_step
-def test_the_script_trains_a_step(tmp_path: Path, monkeypatch: Any, server: Any) -> None:
-    model, data = tmp_path / "model", tmp_path / "data"
+def run_script(folder: Path, monkeypatch: Any) -> Any:
+    """Run the script with fixed replies, of which the first one searches. Return its trainer."""
+    model, data = folder / "model", folder / "data"
     make_model("qwen2").save_pretrained(model)
     qwen3_tokenizer().save_pretrained(model)
     data.mkdir()
@@ -73,15 +76,31 @@ def test_the_script_trains_a_step(tmp_path: Path, monkeypatch: Any, server: Any)
         return [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts], None
 
     monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", sampled)
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(folder / "cache"))
     words = ["--model_name_or_path", str(model), "--dataset_name", str(data)]
-    words += ["--output_dir", str(tmp_path / "output"), "--learning_rate", "0.01", *SMALL]
+    words += ["--output_dir", str(folder / "output"), "--learning_rate", "0.01", *SMALL]
     monkeypatch.setattr(sys, "argv", [SCRIPT.name, *words])
     runpy.run_path(str(SCRIPT), run_name="__main__")
+    return trainers[0]
+
+
+def test_a_retrieval_server_that_is_down_ends_the_training(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    with socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # without listening
+        monkeypatch.setenv("SEARCH_URL", f"http://127.0.0.1:{closed.getsockname()[1]}/retrieve")
+        with pytest.raises(BackendError, match="the environment failed in this rollout: URLError"):
+            run_script(tmp_path, monkeypatch)
+
+
+@pytest.mark.optimizer_step
+def test_the_script_trains_a_step(tmp_path: Path, monkeypatch: Any, server: Any) -> None:
+    trainer = run_script(tmp_path, monkeypatch)
     [(path, request)] = server.requests
     assert (path, request["queries"]) == ("/retrieve", ["river of Lyon"])
-    [logged] = [entry for entry in trainers[0].state.log_history if "reward" in entry]
+    [logged] = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert logged["reward"] == 0.5  # of 1 and 0
-    searched, _ = trainers[0].reward_funcs[0].last_rollouts
+    searched, _ = trainer.reward_funcs[0].last_rollouts
     assert [page.text for page in searched.steps()[0].results] == PAGES
-    assert trainers[0].max_tool_calling_iterations == 3
+    assert trainer.max_tool_calling_iterations == 3

@@ -25,7 +25,7 @@ from verifiers.v1.graph import MessageNode
 from verifiers.v1.types import AssistantMessage, ToolCall, ToolMessage, UserMessage
 
 from rag_rewards import Rollout, Score, custom
-from rag_rewards.errors import RolloutError, UsageError
+from rag_rewards.errors import BackendError, RolloutError, UsageError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden import GROUPS, MODELS, EvidenceGatherer, Group, advantages, centred
@@ -260,3 +260,42 @@ def test_a_trace_with_branches_has_no_order_of_turns() -> None:
     assert [each.has_error for each in traces] == [True, True, False, False]
     assert message in trace.errors[0].message
     assert not trace.rewards
+
+
+def test_a_dead_model_is_an_error_after_some_episodes(caplog: pytest.LogCaptureFixture) -> None:
+    is_dead = True
+
+    def judged(rollout: Rollout) -> float:
+        if is_dead:
+            raise BackendError("the judge is down")
+        return 1.0
+
+    episodes = group_of(custom("judged", judged), patience=2)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            asyncio.run(episodes([trace_of({"question": "?", "response": "x"})]))
+
+    run(1)
+    is_dead = False
+    run(1)
+    is_dead = True
+    run(1)
+    assert "episodes" not in caplog.text
+    run(1)
+    [error] = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert "judged: no trace of the last 2 episodes" in error
+    assert "the judge is down" in error
+
+
+def test_turn_rewards_without_rewards_of_turns_warn_once(caplog: pytest.LogCaptureFixture) -> None:
+    trace = trace_of({"question": "?", "answers": ["Seine"], "response": "<answer>a</answer>"})
+    score = reward("naive-grpo", turn_rewards=True)
+    for _ in range(2):
+        assert isinstance(asyncio.run(score(trace.task.data, trace)), float)
+    assert caplog.text.count("naive-grpo has no rewards of turns") == 1
+
+
+def test_the_removed_class_names_its_successor() -> None:
+    with pytest.raises(ImportError, match="EpisodeReward"):
+        from rag_rewards_adapters.verifiers import GroupCredit  # noqa: F401

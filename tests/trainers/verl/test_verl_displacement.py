@@ -8,6 +8,7 @@ from statistics import mean
 import pytest
 import torch
 import v1_trainer as v1
+from rag_rewards_adapters.displacement import DisplacementMonitor
 from rag_rewards_adapters.verl.config import RewardOptions
 from test_verl_group_loops import engine_of, infos_of, run_worker
 
@@ -67,6 +68,21 @@ def test_right_responses_of_the_first_step_are_scored_at_later_weights(monkeypat
             assert abs(change) > 0.01
             assert present[0]["right_logprob"] == pytest.approx(mean(now), abs=1e-4)
             assert present[0]["right_logprob_change"] == pytest.approx(change, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_scored"), [(RuntimeError("out of memory"), True), (UsageError("check"), False)]
+)
+def test_only_a_failed_check_of_the_engine_fails_a_group(monkeypatch, model, error, is_scored):
+    async def step(*_):
+        raise error
+
+    monkeypatch.setattr(DisplacementMonitor, "step", step)
+    config = v1.configuration(model, "arena", f"+{KWARGS}.displacement_every=1")
+    queue = run_worker(monkeypatch, config, engine_of(model, REPLIES), ROWS, steps=[1])
+    infos = infos_of(queue, "uid-0")
+    assert bool(infos) == is_scored
+    assert all(math.isnan(info["right_logprob"]) for info in infos)
 
 
 def test_a_validation_has_no_numbers_of_the_monitor(monkeypatch, model):
