@@ -43,8 +43,11 @@ def modules() -> Iterator[ModuleType]:
 
 
 def constructors() -> Iterator[type]:
+    """Yield the public dataclasses. Private ones are their bases, and are not constructed."""
     for module in modules():
         for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__name__.startswith("_"):
+                continue
             is_own = isinstance(kind, type) and kind.__module__ == module.__name__
             if is_own and dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:
                 yield kind

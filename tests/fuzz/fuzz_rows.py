@@ -27,7 +27,7 @@ ROWS_OF_RECIPES = {
 """The example rows of each recipe, with all evidence that it needs."""
 ROWS = [
     row
-    for path in sorted(EXAMPLES.rglob("*.jsonl"))
+    for path in sorted([*EXAMPLES.glob("*.jsonl"), *EXAMPLES.glob("search-agents/*.jsonl")])
     if path.stem not in _NOT_ROLLOUTS
     for row in rows_of(path)
 ]
