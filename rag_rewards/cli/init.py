@@ -100,21 +100,19 @@ def init(
     """
     changes = None
     if tiny:
-        if trained != MODEL or data is not None:
-            raise OptionError("{tiny} writes the model and the data: leave out {policy} and {data}")
+        if trained != MODEL or data is not None or columns is not None:
+            raise OptionError(
+                "{tiny} writes the model and the data: leave out {policy}, {data} and {columns}"
+            )
         trained, data, changes = _write_trial(trainer, recipe.spec().recipe, folder)
     rows = data or f"train.{TRAINERS[trainer].suffix if trainer in TRAINERS else 'jsonl'}"
     weights = weights_of(components) if components is not None else None
     options = models.options(recipe.models)
     start = start_of(recipe.spec(), options, trained, rows, validation, dump, weights, changes)
-    files = {"data": data, "validation": validation}
+    files = {name: path for name, path in (("data", data), ("validation", validation)) if path}
     start = _with_prompts(trainer, start, files, columns, folder)
-    start, copies = _with_rows(trainer, start, folder)
-    print(*write(trainer, start, folder), *copies, sep="\n")
-    for copy, source in copies.items():
-        shutil.copyfile(source, copy)
-    if start.spec.hardened:
-        print_messages(_other_prompts(trainer, start, filter(None, files.values())))
+    print(*write(trainer, start, folder), sep="\n")
+    print_messages(_other_prompts(trainer, start, files.values()))
     if fault := check(trainer, folder):
         print(f"the installed {trainer} does not accept: {fault}", file=sys.stderr)
         return 1
@@ -124,7 +122,7 @@ def init(
 def _with_prompts(
     trainer: str,
     start: Start,
-    files: Mapping[str, str | None],
+    files: Mapping[str, str],
     columns: str | None,
     folder: Path,
 ) -> Start:
@@ -133,19 +131,20 @@ def _with_prompts(
     Where a recipe needs supporting documents and a row names none, they are the documents that
     contain an answer.
     """
-    given = {name: path for name, path in files.items() if path}
-    if columns is not None and not given:
+    check_name(trainer, tuple(SCRIPTS))
+    if columns is not None and not files:
         raise OptionError("{columns} is for the rows of {data}: set {data}")
-    if columns is None:
-        raw = {name: path for name, path in given.items() if _prompt(trainer, path) == ""}
-    else:
-        raw = given
+    raw = {
+        name: path
+        for name, path in files.items()
+        if columns is not None or _prompt(trainer, path) == ""
+    }
     if not raw:
         return start
     if trainer not in TRAINERS or start.spec.stages:
         command = "prepare rows" if trainer in TRAINERS else "select"
-        first = next(iter(raw.values()))
-        raise UsageError(f"{first} has no prompts: write them with `rag-rewards {command}`")
+        paths = " and ".join(raw.values())
+        raise UsageError(f"no prompts in {paths}: write them with `rag-rewards {command}`")
     from rag_rewards.cli.prepare import summary  # takes time to import
     from rag_rewards.datasets.records import Records
     from rag_rewards.preparation.options import PrepareOptions
@@ -176,11 +175,9 @@ def _with_prompts(
         )
         print_messages(summary(options, prepare(options)))
     if "supporting" in facts.fields:
-        print_messages(
-            ["where a row has no `supporting`, the documents that contain an answer support it"]
-        )
-    paths: dict[str, Any] = {name: str(path.resolve()) for name, path in outputs.items()}
-    return replace(start, **paths)
+        print_messages(["without `supporting`, the documents with an answer support a row"])
+    prepared: dict[str, Any] = {name: str(path.resolve()) for name, path in outputs.items()}
+    return replace(start, **prepared)
 
 
 def _row_file(trainer: str, start: Start, folder: Path, name: str) -> Path:
@@ -226,10 +223,12 @@ def _write_trial(
 
 
 def write(trainer: str, start: Start, folder: Path) -> list[Path]:
-    """Write the files. Only their owner can read them if they contain the password of a URL.
+    """Write the files of a start, and copy its rows into a published folder. Return their paths.
 
-    Raises UsageError for an unknown trainer, and if a file already exists.
+    Only their owner can read the files if they contain the password of a URL. Raises UsageError for
+    an unknown trainer, and if a file already exists.
     """
+    start, copies = _with_rows(trainer, start, folder)
     files = _new_files(trainer, start, folder)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +236,9 @@ def write(trainer: str, start: Start, folder: Path) -> list[Path]:
         path.write_text(text, "utf-8")
         if path.suffix == ".sh":
             path.chmod(0o700 if start.has_credentials else 0o755)
-    return list(files)
+    for copy, source in copies.items():
+        shutil.copyfile(source, copy)
+    return [*files, *copies]
 
 
 def _new_files(trainer: str, start: Start, folder: Path) -> dict[Path, str]:
@@ -281,7 +282,7 @@ def _other_prompts(trainer: str, start: Start, paths: Iterable[str]) -> Iterator
     """
     form = start.reward.recipes[-1].output_form
     part = form.answer_part("the hardened profile")
-    for path in paths:
+    for path in paths if start.spec.hardened else ():
         if (prompt := _prompt(trainer, path)) and form.answer_mark not in prompt:
             yield (
                 f"the prompts of {path} do not request the {part}: write them with "

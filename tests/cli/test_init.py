@@ -802,8 +802,9 @@ def test_rows_of_a_trial_have_what_the_recipe_reads(cli: Any, tmp_path: Path, na
     ("words", "message"),
     [
         (("trl", "-r", "lear"), "the tiny model does not write the responses of lear"),
-        (("trl", "-r", "arena", "--policy", "m"), "leave out --policy and --data"),
-        (("trl", "-r", "arena", "--data", "d"), "leave out --policy and --data"),
+        (("trl", "-r", "arena", "--policy", "m"), "leave out --policy, --data and --columns"),
+        (("trl", "-r", "arena", "--data", "d"), "leave out --policy, --data and --columns"),
+        (("trl", "-r", "arena", "--columns", "ragas"), "leave out --policy, --data and --columns"),
         (("dpo", "-r", "truthrl"), "no trainer 'dpo'"),
     ],
 )
@@ -853,7 +854,7 @@ def test_rows_of_a_user_are_prepared(
     assert f"Pass --columns {OPTION}" in result.err
     assert not (folder / "train.jsonl").exists()
     result = cli(*arguments, "--columns", OPTION, code=0)
-    supporting = "where a row has no `supporting`, the documents that contain an answer"
+    supporting = "without `supporting`, the documents with an answer support a row"
     assert (supporting in result.err) == (recipe == "arena")
     prompt = ("--prompt", "tools" if trainer == "trl" else "search-r1")
     more = {"arena": ("--find-answers",), "search-r1": prompt}.get(recipe, ())
