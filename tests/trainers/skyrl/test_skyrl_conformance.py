@@ -169,7 +169,7 @@ def test_a_failed_retriever_leaves_the_rollout_unscored(corpus: str) -> None:
 
 
 def test_an_invalid_row_ends_the_first_batch() -> None:
-    with pytest.raises(DataError, match="row 0 of the batch: answers: missing"):
+    with pytest.raises(DataError, match=r"row 0 of the batch \(question 'q'\): answers: missing"):
         run(SkyRLRecipe("arena"), [["x"]], batch([{"question": "q"}], "rag"), config())
 
 
